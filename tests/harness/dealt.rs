@@ -6,8 +6,8 @@ use pstrain_compute::id::{PartId, WorkerId};
 use pstrain_compute::source::Local;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{
-    Compute, Computed, Evaluate, EvaluateHere, Evaluated, Event, Ledger, Point, Prepare, Prepared,
-    Server,
+    Compute, Computed, ComputedRange, Evaluate, EvaluateHere, Evaluated, Event, Ledger, Point,
+    Prepare, Prepared, Server,
 };
 use pstrain_transports::simulation::{Host, Origin, TrainingHost};
 use pstrain_wire::worker::{EndReason, ExamplesChunk};
@@ -100,8 +100,13 @@ impl Host for Observer<'_> {
         self.training_host.prepare(worker, order)
     }
 
-    fn compute(&mut self, worker: WorkerId, order: Compute) -> Result<Computed, String> {
-        self.training_host.compute(worker, order)
+    fn compute(
+        &mut self,
+        worker: WorkerId,
+        order: Compute,
+        ranges: &mut Vec<(ComputedRange, f64)>,
+    ) -> Result<Computed, String> {
+        self.training_host.compute(worker, order, ranges)
     }
 
     fn evaluate(&mut self, order: Evaluate) -> Result<Evaluated, String> {

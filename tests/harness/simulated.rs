@@ -13,8 +13,8 @@ use pstrain_compute::source::Local;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
 use pstrain_roles::node::{
-    Compute, Computed, Evaluate, EvaluateHere, Evaluated, Event, Input, Ledger, Node, NodeError,
-    Point, Prepare, Prepared, Server,
+    Compute, Computed, ComputedRange, Evaluate, EvaluateHere, Evaluated, Event, Input, Ledger,
+    Node, NodeError, Point, Prepare, Prepared, Server,
 };
 use pstrain_transports::scenario::Scenario;
 use pstrain_transports::simulation::{
@@ -285,10 +285,15 @@ impl Host for Watcher<'_> {
         self.training_host.prepare(worker, order)
     }
 
-    fn compute(&mut self, worker: WorkerId, order: Compute) -> Result<Computed, String> {
+    fn compute(
+        &mut self,
+        worker: WorkerId,
+        order: Compute,
+        ranges: &mut Vec<(ComputedRange, f64)>,
+    ) -> Result<Computed, String> {
         let parameters = Arc::clone(&order.parameters);
         let seen = Compute { parameters, scratch: Vec::new(), ..order };
-        let computed = self.training_host.compute(worker, order);
+        let computed = self.training_host.compute(worker, order, ranges);
         let computed = computed?;
         self.checker.computed(worker, &seen, &computed.gradient);
         Ok(computed)

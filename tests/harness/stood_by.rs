@@ -9,7 +9,8 @@ use pstrain_compute::id::{PartId, Version, WorkerId};
 use pstrain_compute::source::Local;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{
-    Compute, Computed, Evaluate, EvaluateHere, Evaluated, Event, Ledger, Prepare, Prepared, Trained,
+    Compute, Computed, ComputedRange, Evaluate, EvaluateHere, Evaluated, Event, Ledger, Prepare,
+    Prepared, Trained,
 };
 use pstrain_transports::simulation::{Failover, Host, Origin, Outcome, TrainingHost};
 use pstrain_wire::group::Exchanged;
@@ -123,11 +124,16 @@ impl Host for Witness<'_> {
         self.training_host.prepare(worker, order)
     }
 
-    fn compute(&mut self, worker: WorkerId, order: Compute) -> Result<Computed, String> {
+    fn compute(
+        &mut self,
+        worker: WorkerId,
+        order: Compute,
+        ranges: &mut Vec<(ComputedRange, f64)>,
+    ) -> Result<Computed, String> {
         let version = order.ticket.base;
         let seen = self.seen.entry(version).or_insert_with(|| Arc::clone(&order.parameters));
         assert_eq!(*seen, order.parameters, "two versions {version}");
-        self.training_host.compute(worker, order)
+        self.training_host.compute(worker, order, ranges)
     }
 
     fn evaluate(&mut self, order: Evaluate) -> Result<Evaluated, String> {

@@ -102,6 +102,36 @@ fn a_server_that_crashes_at_any_time_resumes_without_loss() {
 }
 
 #[test]
+fn gradients_that_leave_layer_by_layer_count_once_under_random_faults() {
+    let again = Cell::new(0);
+    let ran = for_seeds(LARGEST / 4, |seed| {
+        let mut settings = Settings::draw(seed).by_layers();
+        if seed % 3 == 0 {
+            settings = settings.with_servers(2 + (seed % 4) as u32);
+        }
+        (settings.saves, settings.crashes) = (seed % 40, seed % 7);
+        let repeated = |(_, event): &&(_, Event)| matches!(event, Event::Repeated { .. });
+        let aftermath = let_happen(&settings);
+        again.set(again.get() + aftermath.events.iter().filter(repeated).count() as u64);
+    });
+    ran.expect_above(100, again.get(), "pushes came again");
+}
+
+#[test]
+fn layer_by_layer_a_run_without_faults_ends_at_the_same_bits() {
+    for_seeds(LARGEST / 40, |seed| {
+        let mut settings = Settings::draw(seed).by_layers().peaceful();
+        settings.job.mode = Mode::of(ConsistencySpec::Bsp);
+        if seed % 2 == 0 {
+            settings = settings.with_servers(2 + (seed % 4) as u32);
+        }
+        let layers = let_happen(&settings);
+        settings.job.exchange = Exchange::Combined;
+        assert_eq!(bits(&layers), bits(&let_happen(&settings)));
+    });
+}
+
+#[test]
 fn a_server_that_is_saved_and_restored_at_any_time_is_the_same_in_every_field() {
     let (saves, crashes) = (Cell::new(0), Cell::new(0));
     let ran = for_seeds(LARGEST / 4, |seed| {

@@ -12,7 +12,7 @@ use pstrain_roles::node::{Compute, EvaluateHere, Input};
 
 use crate::clock::WallClock;
 use crate::driver::Handle;
-use crate::gradient::{answer, compute_gradient, compute_gradient_since, evaluate_here};
+use crate::gradient::{answer, compute_gradient, evaluate_here};
 use crate::paced::{Paced, Pacing};
 
 /// Computes the gradients of one worker, and its evaluations, in the order of the requests.
@@ -121,7 +121,10 @@ impl Computer {
                     self.place = Some(Place::Away(away));
                     return None;
                 }
-                let computed = compute_gradient_since(&mut trainer, order, self.clock, begin);
+                // Ranges could leave only after the loop has gone on, and so with the whole.
+                let order = Compute { by_range: false, ..order };
+                let timed = (self.clock, begin);
+                let computed = compute_gradient(&mut trainer, order, timed, |_, _| ());
                 let is_short = computed.as_ref().is_ok_and(|computed| computed.took < self.short);
                 let place = if is_short {
                     Place::Here(trainer)
@@ -200,7 +203,9 @@ impl Away {
                 // A `Computer` that was dropped needs no report.
                 match order {
                     Order::Compute(order) => {
-                        let computed = compute_gradient(&mut trainer, order, clock);
+                        let post = |range, _| handle.post(Input::ComputedRange(range));
+                        let timed = (clock, clock.now());
+                        let computed = compute_gradient(&mut trainer, order, timed, post);
                         if let Ok(computed) = &computed {
                             let _unheard = report.send(Done::Computed(computed.took));
                         }

@@ -1,44 +1,52 @@
 //! Carries out one order of a worker's node: a gradient, whose duration it measures, or an
 //! evaluation.
 
+use std::time::Duration;
+
 use pstrain_compute::time::Time;
-use pstrain_policy::trainer::Trainer;
-use pstrain_roles::node::{Compute, Computed, EvaluateHere, Input};
+use pstrain_policy::trainer::{self, FinishedRange, Trainer};
+use pstrain_roles::node::{Compute, Computed, ComputedRange, EvaluateHere, Input};
 
 use crate::clock::WallClock;
 
-/// Computes the gradient that a worker ordered, timed by `clock`.
+/// Computes the gradient that a worker ordered and that the trainer began at `begin`, timed by
+/// `clock`. If ranges of it are wanted, calls `finished` with each, and with the share of the
+/// computing that is done then.
 ///
 /// # Errors
 /// The error of the source of gradients, in words for the user.
 pub(crate) fn compute_gradient(
     trainer: &mut Trainer,
     order: Compute,
-    clock: WallClock,
+    (clock, begin): (WallClock, Time),
+    finished: impl FnMut(ComputedRange, f64),
 ) -> Result<Computed, String> {
-    compute_gradient_since(trainer, order, clock, clock.now())
+    let computed = compute(trainer, order, finished)?;
+    Ok(Computed { took: clock.now() - begin, ..computed })
 }
 
-/// The same for a gradient that the trainer began at `begin`.
+/// The same, without a measurement: the gradient took no time.
 ///
 /// # Errors
 /// As [`compute_gradient`].
-pub(crate) fn compute_gradient_since(
+pub(crate) fn compute(
     trainer: &mut Trainer,
     order: Compute,
-    clock: WallClock,
-    begin: Time,
+    mut finished: impl FnMut(ComputedRange, f64),
 ) -> Result<Computed, String> {
-    let mut gradient = order.scratch;
-    let computed = trainer.compute(order.task, &order.parameters, &mut gradient);
-    let computed = computed.map_err(|error| error.to_string())?;
-    Ok(Computed {
-        ticket: order.ticket,
-        gradient,
-        loss: computed.loss,
-        samples: computed.samples,
-        took: clock.now() - begin,
-    })
+    let Compute { ticket, task, parameters, scratch: mut gradient, by_range, .. } = order;
+    let computed = match by_range {
+        false => trainer.compute(task, &parameters, &mut gradient),
+        true => {
+            let mut finished = |range: FinishedRange| {
+                let FinishedRange { keys, values, samples, done } = range;
+                finished(ComputedRange { ticket, keys, values, samples }, done);
+            };
+            trainer.compute_by_range(task, &parameters, &mut gradient, &mut finished)
+        }
+    };
+    let trainer::Computed { loss, samples } = computed.map_err(|error| error.to_string())?;
+    Ok(Computed { ticket, gradient, loss, samples, took: Duration::ZERO })
 }
 
 /// The input with which a worker receives its gradient, or the reason for its absence.

@@ -9,7 +9,7 @@ use pstrain_compute::id::WorkerId;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
 use pstrain_policy::trainer::Trainer;
-use pstrain_roles::node::{Compute, EvaluateHere};
+use pstrain_roles::node::{Compute, ComputedRange, EvaluateHere, Input};
 
 use crate::clock::WallClock;
 use crate::driver::Handle;
@@ -52,33 +52,31 @@ impl Pacing {
     }
 
     /// Waits until a gradient of `amount` mini-batches, begun at `begin` and computed in `took`, is
-    /// due. Returns the order of a newer gradient if one arrives first: the worker then no longer
-    /// wants this gradient.
+    /// due, and posts its `ranges` when their shares of the computing are done. Returns the order
+    /// of a newer gradient if one arrives first: the worker then no longer wants this gradient.
     fn keep(
         &mut self,
         (begin, amount): (Time, f64),
-        took: Duration,
-        inbox: &mut Inbox,
+        (took, ranges): (Duration, Vec<(ComputedRange, f64)>),
+        (inbox, handle): (&mut Inbox, &Handle),
     ) -> Option<(Compute, Time)> {
         let time = if self.measured {
             self.pace.stretch(begin, took)
         } else {
             self.pace.take(begin, amount)
         };
+        for (range, done) in ranges {
+            let newer = self.wait(begin + time.mul_f64(done), inbox);
+            if newer.is_some() {
+                return newer;
+            }
+            handle.post(Input::ComputedRange(range));
+        }
         let due = begin + time;
         let is_late = self.clock.now() > due;
-        loop {
-            let now = self.clock.now();
-            if now >= due {
-                break;
-            }
-            match inbox.orders.recv_timeout(due - now) {
-                Ok(Order::Compute(order, at)) => return Some((order, at)),
-                Ok(Order::Evaluate(order)) => inbox.evaluations.push_back(order),
-                Err(RecvTimeoutError::Timeout) => {}
-                // No order can follow, but the worker may still wait for this gradient.
-                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(due - now),
-            }
+        let newer = self.wait(due, inbox);
+        if newer.is_some() {
+            return newer;
         }
         let late = self.clock.now() - due;
         let mut punctuality = self.punctuality.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,6 +86,23 @@ impl Pacing {
             punctuality.batches.note(late);
         }
         None
+    }
+
+    /// Waits until `due`, or returns the order of a newer gradient that arrives first.
+    fn wait(&self, due: Time, inbox: &mut Inbox) -> Option<(Compute, Time)> {
+        loop {
+            let now = self.clock.now();
+            if now >= due {
+                return None;
+            }
+            match inbox.orders.recv_timeout(due - now) {
+                Ok(Order::Compute(order, at)) => return Some((order, at)),
+                Ok(Order::Evaluate(order)) => inbox.evaluations.push_back(order),
+                Err(RecvTimeoutError::Timeout) => {}
+                // No order can follow, but the worker may still wait for this gradient.
+                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(due - now),
+            }
+        }
     }
 }
 
@@ -136,10 +151,13 @@ impl Paced {
                     }
                 };
                 while let Some((order, begin)) = next.take() {
-                    let amount = order.amount;
-                    let mut computed = compute_gradient(&mut trainer, order, clock);
+                    let (amount, mut ranges) = (order.amount, Vec::new());
+                    let note = |range, done| ranges.push((range, done));
+                    let timed = (clock, clock.now());
+                    let mut computed = compute_gradient(&mut trainer, order, timed, note);
                     if let Ok(computed) = &mut computed {
-                        next = pacing.keep((begin, amount), computed.took, &mut inbox);
+                        let made = (computed.took, ranges);
+                        next = pacing.keep((begin, amount), made, (&mut inbox, &handle));
                         if next.is_some() {
                             continue;
                         }

@@ -10,7 +10,7 @@ use core::time::Duration;
 
 use crate::evaluation::{Evaluation, evaluate};
 use crate::examples::Examples;
-use crate::model::{Margins, MiniBatch, Model, Team, Workspace};
+use crate::model::{LayerGradient, Margins, MiniBatch, Model, Team, Workspace};
 use crate::rng::Stream;
 
 /// A model together with examples, in parts.
@@ -58,6 +58,26 @@ pub trait GradientSource: fmt::Debug + Send {
         params: &[f32],
         gradient: &mut [f32],
     ) -> Result<f32, SourceError>;
+
+    /// Computes [`Self::gradient`], and calls `finished` with the gradient of a layer as soon as it
+    /// is final; the calls cover each key once. The default finishes all keys at the end.
+    ///
+    /// # Errors
+    /// As [`Self::gradient`].
+    ///
+    /// # Panics
+    /// As [`Self::gradient`].
+    fn gradient_by_layer(
+        &mut self,
+        rows: Rows<'_>,
+        params: &[f32],
+        gradient: &mut [f32],
+        finished: &mut dyn FnMut(LayerGradient<'_>),
+    ) -> Result<f32, SourceError> {
+        let loss = self.gradient(rows, params, gradient)?;
+        finished(LayerGradient { first: 0, values: gradient, done: 1.0 });
+        Ok(loss)
+    }
 
     /// Computes with several threads from now on. A source in another program, or one whose
     /// arithmetic cannot be divided, does nothing.
@@ -199,6 +219,19 @@ impl GradientSource for Local {
                 model.gradient_at(keys, params, batch, gradient, workspace)
             }
         })
+    }
+
+    fn gradient_by_layer(
+        &mut self,
+        rows: Rows<'_>,
+        params: &[f32],
+        gradient: &mut [f32],
+        finished: &mut dyn FnMut(LayerGradient<'_>),
+    ) -> Result<f32, SourceError> {
+        let Self { model, parts, workspace } = self;
+        let Rows { part, numbers, draws, .. } = rows;
+        let batch = MiniBatch { examples: &parts[part].examples, rows: numbers, draws };
+        Ok(model.gradient_by_layer(params, batch, gradient, workspace, finished))
     }
 
     fn work_with(&mut self, team: Arc<dyn Team>) {

@@ -117,7 +117,7 @@ pub enum InitialFrom {
     Server,
 }
 
-/// Decides if a worker's push also requests new parameters.
+/// How a gradient travels to the servers, and parameters back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Exchange {
     /// One push-pull message and one answer.
@@ -125,6 +125,9 @@ pub enum Exchange {
     Combined,
     /// A push, its acknowledgement, then a pull and its answer.
     Separate,
+    /// As [`Self::Combined`], but ranges of a gradient leave as soon as they are computed, the last
+    /// layer first. They count only together.
+    Layers,
 }
 
 /// The end of a run.
@@ -229,6 +232,7 @@ impl Job {
             return Err(JobError::CodedState);
         }
         self.check_local_training().map_err(JobError::LocalTraining)?;
+        self.check_layers().map_err(JobError::Layers)?;
         self.stopping.check().map_err(JobError::Stopping)?;
         self.check_architecture()?;
         self.check_mode(&self.mode)
@@ -236,6 +240,31 @@ impl Job {
 }
 
 impl Job {
+    /// Checks that a worker can send its gradients layer by layer, if it is to.
+    fn check_layers(&self) -> Result<(), &'static str> {
+        let needs = [
+            (
+                self.filters.is_none(),
+                "no filters: they select values of a whole gradient, or encode it",
+            ),
+            (!self.is_sparse(), "another model: a sparse one has one layer"),
+            (
+                !matches!(self.model, ModelSpec::External { .. }),
+                "a built-in model: a compute process answers with a whole gradient",
+            ),
+            (
+                self.redundancy == Redundancy::None,
+                "redundancy = none: copies and codes are of whole gradients",
+            ),
+            (
+                self.local_training == LocalTraining::None,
+                "no local training: a worker sends the sum of its steps, after the last",
+            ),
+        ];
+        let broken = needs.into_iter().find(|(holds, _)| !holds);
+        broken.filter(|_| self.exchange == Exchange::Layers).map_or(Ok(()), |(_, needs)| Err(needs))
+    }
+
     /// Checks that the other settings work with `mode`.
     ///
     /// # Errors
@@ -435,6 +464,10 @@ pub enum JobError {
         /// Passes over them.
         epochs: u32,
     },
+    /// Gradients that leave layer by layer, together with a setting that needs them whole: the
+    /// required value, and the reason.
+    #[error("exchange = layers needs {0}")]
+    Layers(&'static str),
     /// More workers than examples.
     #[error(
         "{} for {}: each needs at least one",
@@ -543,6 +576,7 @@ pub enum JobError {
 named!(Exchange: "exchange", ',' {
     Combined = Word::new("combined", &[], "a push is answered with parameters"),
     Separate = Word::new("separate", &[], "push and pull are messages of their own"),
+    Layers = Word::new("layers", &[], "layers of a gradient leave as soon as they are computed"),
 });
 named!(BudgetKind: "budget", ',' {
     Global = Word::new("global", &[], "the workers together"),

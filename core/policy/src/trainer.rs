@@ -19,9 +19,9 @@ use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::examples::{Examples, Shape};
 use pstrain_compute::id::{PartId, ServerId, WorkerId};
 use pstrain_compute::local_training::LocalTraining;
-use pstrain_compute::model::{Model, Team};
+use pstrain_compute::model::{LayerGradient, Model, Team};
 use pstrain_compute::optim::OptimizerSpec;
-use pstrain_compute::params::KeyList;
+use pstrain_compute::params::{KeyList, KeyRange};
 use pstrain_compute::rng::Stream;
 use pstrain_compute::source::{GradientSource, Local, Rows, SourceError};
 use pstrain_compute::task::Task;
@@ -59,6 +59,23 @@ pub struct Computed {
     /// Examples it was computed from.
     pub samples: u32,
 }
+
+/// A range of a gradient that is final before the rest.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FinishedRange {
+    /// Its keys.
+    pub keys: KeyRange,
+    /// Its values, one for each key.
+    pub values: Vec<f32>,
+    /// Examples that the gradient is computed from.
+    pub samples: u32,
+    /// The share of the gradient's computing that is done, above 0 and below 1.
+    pub done: f64,
+}
+
+/// Bytes of a range that leaves before the rest of its gradient, at least: shorter layers wait for
+/// the layers before them, because each message costs a header and a wake-up.
+const RANGE_BYTES: usize = 64 * 1024;
 
 /// Invalid input of a trainer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -292,13 +309,61 @@ impl Trainer {
         if let Some(combination) = combination {
             return combination.compute(&mut **source, batches, task, (params, gradient));
         }
-        #[expect(clippy::expect_used, reason = "documented, and checked by the worker node")]
-        let part = batches.find(task.part).expect("a known part");
-        let rows = Rows { keys, ..batches.rows(part, task) };
+        let rows = Rows { keys, ..rows_of(batches, task) };
         let samples = rows.numbers.len() as u32;
         let loss = source.gradient(rows, params, gradient)?;
         Ok(Computed { loss, samples })
     }
+
+    /// Computes the gradient of `task` as [`Self::compute`] does, and calls `finished` with ranges
+    /// of it as soon as they are final, the last keys first. The ranges do not overlap. The rest of
+    /// the gradient is final at the end.
+    ///
+    /// # Errors
+    /// As [`Self::compute`].
+    ///
+    /// # Panics
+    /// As [`Self::compute`], and under gradient coding.
+    pub fn compute_by_range(
+        &mut self,
+        task: Task,
+        params: &[f32],
+        gradient: &mut Vec<f32>,
+        finished: &mut dyn FnMut(FinishedRange),
+    ) -> Result<Computed, SourceError> {
+        let Self { source, batches, combination, .. } = self;
+        assert!(combination.is_none(), "a job whose gradients leave by ranges has no coding");
+        gradient.resize(source.parameters(), 0.0);
+        let rows = rows_of(batches, task);
+        let samples = rows.numbers.len() as u32;
+        // The layers that wait for the ones before them.
+        let (mut first, mut waiting) = (0, Vec::<f32>::new());
+        let mut add = |layer: LayerGradient<'_>| {
+            if layer.keys().end != first {
+                waiting.clear(); // they are final only together with the whole gradient
+            }
+            waiting.splice(..0, layer.values.iter().copied());
+            first = layer.first;
+            let is_long = size_of_val(&*waiting) >= RANGE_BYTES;
+            let end = (first + waiting.len()) as u64;
+            if let Ok(keys) = KeyRange::new(first as u64, end)
+                && is_long
+                && layer.done < 1.0
+            {
+                let values = core::mem::take(&mut waiting);
+                finished(FinishedRange { keys, values, samples, done: layer.done });
+            }
+        };
+        let loss = source.gradient_by_layer(rows, params, gradient, &mut add)?;
+        Ok(Computed { loss, samples })
+    }
+}
+
+/// The rows of a task, whose part is known.
+fn rows_of(batches: &mut Batches, task: Task) -> Rows<'_> {
+    #[expect(clippy::expect_used, reason = "documented, and checked by the worker node")]
+    let part = batches.find(task.part).expect("a known part");
+    batches.rows(part, task)
 }
 
 impl Combination {

@@ -8,8 +8,8 @@ use pstrain_compute::params::KeyRange;
 use pstrain_compute::rng::Stream;
 use pstrain_policy::job::InitialFrom;
 use pstrain_roles::node::{
-    Compute, Computed, DialFault, Effect, Event, Input, MOST_IN_A_ROW, Node, NodeError, Outbox,
-    Prepare, Prepared, STOP, Worker, WorkerConfig,
+    Compute, Computed, ComputedRange, DialFault, Effect, Event, Input, MOST_IN_A_ROW, Node,
+    NodeError, Outbox, Prepare, Prepared, STOP, Ticket, Worker, WorkerConfig,
 };
 use pstrain_wire::client::{Control, PullStatus};
 use pstrain_wire::range::PullRange;
@@ -235,14 +235,42 @@ impl World<'_> {
         // An order that has not begun when another comes never begins.
         *busy_until = if *begins > self.now { *begins } else { *busy_until };
         let takes = self.takes(process, span);
+        let samples = (rows * (place + 1) / batches - rows * place / batches) as u32;
+        if order.by_range {
+            self.finish_ranges(process, (order.ticket, samples), &gradient, (takes, span));
+        }
         let computed = Computed {
             ticket: order.ticket,
             gradient,
             loss: self.loss(order.ticket.base),
-            samples: (rows * (place + 1) / batches - rows * place / batches) as u32,
+            samples,
             took: span,
         };
         self.after(takes, Entry::To(process, Input::Computed(computed)));
+    }
+
+    /// Lets some ranges of a gradient be final before it is, the last keys first. The gradient is
+    /// there after `takes`, of which it is computed during the last `span`.
+    fn finish_ranges(
+        &mut self,
+        process: usize,
+        (ticket, samples): (Ticket, u32),
+        gradient: &[f32],
+        (takes, span): (Duration, Duration),
+    ) {
+        let (mut end, mut left) = (gradient.len(), span);
+        while self.percent(70) {
+            let begin = self.rng.below(end as u64 + 1) as usize;
+            left = left.mul_f64(self.rng.unit());
+            let Ok(keys) = KeyRange::new(begin as u64, end as u64) else { continue };
+            if begin == 0 {
+                return; // the first layer comes with the whole
+            }
+            let values = gradient[begin..end].to_vec();
+            let range = ComputedRange { ticket, keys, values, samples };
+            self.after(takes - left, Entry::To(process, Input::ComputedRange(range)));
+            end = begin;
+        }
     }
 
     /// Returns the loss on the parameters of a version.

@@ -265,6 +265,14 @@ impl Settings {
         self.job.data.shape.inputs.into()
     }
 
+    /// Sends ranges of gradients as soon as they are computed.
+    #[must_use]
+    pub fn by_layers(mut self) -> Self {
+        (self.job.model, self.job.filters) = (ModelSpec::Softmax, Filters::default());
+        self.job.exchange = Exchange::Layers;
+        self
+    }
+
     /// Uses a sparse model with block updates, under a consistency that has such updates.
     #[must_use]
     pub fn with_blocks(mut self) -> Self {

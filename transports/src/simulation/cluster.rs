@@ -17,9 +17,9 @@ use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
 use pstrain_roles::node::{
-    Compute, Computed, Effect, Evaluate, EvaluateHere, Evaluated, Event, Input, NodeError, Prepare,
-    Prepared, Replica, ReplicaConfig, Replicate, Server, Shard, ShardConfig, Target, Worker,
-    WorkerConfig,
+    Compute, Computed, ComputedRange, Effect, Evaluate, EvaluateHere, Evaluated, Event, Input,
+    NodeError, Prepare, Prepared, Replica, ReplicaConfig, Replicate, Server, Shard, ShardConfig,
+    Target, Worker, WorkerConfig,
 };
 use pstrain_wire::Message;
 use pstrain_wire::group::Place;
@@ -63,11 +63,18 @@ pub trait Host {
     /// In words, if there are none.
     fn prepare(&mut self, worker: WorkerId, order: Box<Prepare>) -> Result<Prepared, String>;
 
-    /// Computes a gradient. Its computing time is replaced by the modelled one.
+    /// Computes a gradient, and appends to `ranges` those that are final before the rest, if they
+    /// are wanted, each with the share of the computing that is done then. The computing time is
+    /// replaced by the modelled one.
     ///
     /// # Errors
     /// Why there is none, in words for the user; the worker ends.
-    fn compute(&mut self, worker: WorkerId, order: Compute) -> Result<Computed, String>;
+    fn compute(
+        &mut self,
+        worker: WorkerId,
+        order: Compute,
+        ranges: &mut Vec<(ComputedRange, f64)>,
+    ) -> Result<Computed, String>;
 
     /// Evaluates parameters for the server.
     ///
@@ -400,7 +407,7 @@ impl Cluster<'_> {
         now: Time,
         worker: WorkerId,
         effect: Effect,
-    ) -> Option<(Time, Input)> {
+    ) -> Vec<(Time, Input)> {
         let pace = &mut self.machines[worker.0 as usize].pace;
         work(self.host, pace, now, worker, effect)
     }
@@ -413,30 +420,34 @@ pub(super) fn work(
     now: Time,
     worker: WorkerId,
     effect: Effect,
-) -> Option<(Time, Input)> {
-    match effect {
+) -> Vec<(Time, Input)> {
+    let answer = match effect {
         Effect::Compute(order) => {
-            let amount = order.amount;
-            let mut computed = match host.compute(worker, order) {
+            let (amount, mut ranges) = (order.amount, Vec::new());
+            let mut computed = match host.compute(worker, order, &mut ranges) {
                 Ok(computed) => computed,
-                Err(why) => return Some((now, Input::ComputeFailed(why))),
+                Err(why) => return Vec::from([(now, Input::ComputeFailed(why))]),
             };
             // The worker that asks for another gradient does not want the one before.
-            computed.took = pace.take(now, amount);
-            Some((now + computed.took, Input::Computed(computed)))
+            let took = pace.take(now, amount);
+            computed.took = took;
+            let range = |(range, done)| (now + took.mul_f64(done), Input::ComputedRange(range));
+            let last = (now + took, Input::Computed(computed));
+            return ranges.into_iter().map(range).chain([last]).collect();
         }
         // Off the training path: it costs no computing time.
         Effect::EvaluateHere(order) => {
             let result = host.evaluate_here(worker, &order);
-            Some((now, Input::EvaluatedHere(order.ticket, result)))
+            Input::EvaluatedHere(order.ticket, result)
         }
-        Effect::Prepare(order) => Some((now, Input::Prepared(host.prepare(worker, order)))),
+        Effect::Prepare(order) => Input::Prepared(host.prepare(worker, order)),
         Effect::Report(event) => {
             host.report(now, Origin::Worker(worker), event);
-            None
+            return Vec::new();
         }
-        _ => None,
-    }
+        _ => return Vec::new(),
+    };
+    Vec::from([(now, answer)])
 }
 
 /// Evaluates parameters for a server or a meeting point.
@@ -466,19 +477,19 @@ impl Environment<Role> for Cluster<'_> {
         }
     }
 
-    fn perform(&mut self, now: Time, process: ProcessId, effect: Effect) -> Option<(Time, Input)> {
+    fn perform(&mut self, now: Time, process: ProcessId, effect: Effect) -> Vec<(Time, Input)> {
         if let Some(worker) = self.worker(process) {
             return self.perform_worker(now, worker, effect);
         }
         match effect {
             // Off the training path: it costs no training time.
-            Effect::Evaluate(order) => Some((now, evaluate(self.host, order))),
+            Effect::Evaluate(order) => Vec::from([(now, evaluate(self.host, order))]),
             // The coordinator reports for all servers.
             Effect::Report(event) if self.is_replica(process) => {
                 self.reported(now, process, event);
-                None
+                Vec::new()
             }
-            _ => None,
+            _ => Vec::new(),
         }
     }
 

@@ -28,15 +28,10 @@ pub trait Environment<N> {
         None
     }
 
-    /// Carries out an effect that concerns no connection. Returns the input that answers it, if
-    /// one does, and when that reaches the node.
-    fn perform(
-        &mut self,
-        _now: Time,
-        _process: ProcessId,
-        _effect: Effect,
-    ) -> Option<(Time, Input)> {
-        None
+    /// Carries out an effect that concerns no connection. Returns the inputs that answer it, and
+    /// when each reaches the node.
+    fn perform(&mut self, _now: Time, _process: ProcessId, _effect: Effect) -> Vec<(Time, Input)> {
+        Vec::new()
     }
 
     /// Rows of a part of the data from row `from` on; none closes the connection that asked.

@@ -263,7 +263,7 @@ impl<N: Node, E: Environment<N>> Simulation<N, E> {
                 {
                     self.processes[id.0 as usize].dial_limit = limit;
                 }
-                if let Some((at, input)) = self.environment.perform(self.now, id, effect) {
+                for (at, input) in self.environment.perform(self.now, id, effect) {
                     let life = self.processes[id.0 as usize].life;
                     self.agenda.put(at, Due::Answer(id, life, input));
                 }

@@ -209,16 +209,16 @@ impl Environment<Role> for Peers<'_> {
         }
     }
 
-    fn perform(&mut self, now: Time, process: ProcessId, effect: Effect) -> Option<(Time, Input)> {
+    fn perform(&mut self, now: Time, process: ProcessId, effect: Effect) -> Vec<(Time, Input)> {
         let Some(worker) = worker_of(process) else {
             return match effect {
                 // Off the training path: it costs no training time.
-                Effect::Evaluate(order) => Some((now, evaluate(self.host, order))),
+                Effect::Evaluate(order) => Vec::from([(now, evaluate(self.host, order))]),
                 Effect::Report(event) => {
                     self.host.report(now, Origin::Server, event);
-                    None
+                    Vec::new()
                 }
-                _ => None,
+                _ => Vec::new(),
             };
         };
         work(self.host, &mut self.machines[worker.0 as usize].pace, now, worker, effect)

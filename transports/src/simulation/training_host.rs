@@ -5,14 +5,15 @@ use pstrain_compute::examples::Examples;
 use pstrain_compute::id::{PartId, WorkerId};
 use pstrain_compute::source::GradientSource;
 use pstrain_compute::time::Time;
-use pstrain_policy::trainer::{self, Trainer};
+use pstrain_policy::trainer::Trainer;
 use pstrain_roles::node::{
-    Compute, Computed, Evaluate, EvaluateHere, Evaluated, Event, Prepare, Prepared,
+    Compute, Computed, ComputedRange, Evaluate, EvaluateHere, Evaluated, Event, Prepare, Prepared,
 };
 use pstrain_wire::worker::ExamplesChunk;
 
 use super::cluster::{Host, Origin};
 use crate::evaluate::evaluate;
+use crate::gradient::compute;
 use crate::loaded::{Loaded, Loader, prepare_trainer};
 use crate::services::Partitions;
 
@@ -70,14 +71,15 @@ impl Host for TrainingHost<'_> {
         Ok(prepared)
     }
 
-    fn compute(&mut self, worker: WorkerId, order: Compute) -> Result<Computed, String> {
-        let mut gradient = order.scratch;
+    fn compute(
+        &mut self,
+        worker: WorkerId,
+        order: Compute,
+        ranges: &mut Vec<(ComputedRange, f64)>,
+    ) -> Result<Computed, String> {
         // A worker asks for gradients once its data are ready, never before.
         let trainer = self.trainer(worker).as_mut().ok_or("its data are not ready")?;
-        let computed = trainer.compute(order.task, &order.parameters, &mut gradient);
-        let trainer::Computed { loss, samples } = computed.map_err(|error| error.to_string())?;
-        let took = std::time::Duration::ZERO;
-        Ok(Computed { ticket: order.ticket, gradient, loss, samples, took })
+        compute(trainer, order, |range, done| ranges.push((range, done)))
     }
 
     fn evaluate(&mut self, order: Evaluate) -> Result<Evaluated, String> {

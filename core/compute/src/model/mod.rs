@@ -55,7 +55,7 @@ pub use self::error::ModelError;
 pub use self::external::{Answers, ExternalTensor};
 pub use self::loss::Loss;
 pub use self::margins::Margins;
-pub use self::objective::{LayerInfo, MiniBatch, Objective, SparseObjective};
+pub use self::objective::{LayerGradient, LayerInfo, MiniBatch, Objective, SparseObjective};
 pub use self::registered::{Build, ModelKind, register, registered};
 pub use self::team::Team;
 pub use self::workspace::Workspace;
@@ -273,15 +273,44 @@ impl Model {
         gradient: &mut [f32],
         workspace: &mut Workspace,
     ) -> f32 {
-        let MiniBatch { examples, rows, .. } = batch;
+        self.mean_loss(params, batch, gradient, |objective, gradient| {
+            objective.gradient(keys, params, batch, gradient, workspace)
+        })
+    }
+
+    /// Computes [`Self::gradient`] of a mini-batch, and calls `finished` with the gradient of each
+    /// layer as [`Objective::gradient_by_layer`] does.
+    ///
+    /// # Panics
+    /// As [`Self::gradient`] does.
+    pub fn gradient_by_layer(
+        &self,
+        params: &[f32],
+        batch: MiniBatch<'_>,
+        gradient: &mut [f32],
+        workspace: &mut Workspace,
+        finished: &mut dyn FnMut(LayerGradient<'_>),
+    ) -> f32 {
+        self.mean_loss(params, batch, gradient, |objective, gradient| {
+            objective.gradient_by_layer(params, batch, gradient, workspace, finished)
+        })
+    }
+
+    /// The mean of the sum of losses that `compute` returns with a gradient.
+    fn mean_loss(
+        &self,
+        params: &[f32],
+        MiniBatch { examples, rows, .. }: MiniBatch<'_>,
+        gradient: &mut [f32],
+        compute: impl FnOnce(&dyn Objective, &mut [f32]) -> f64,
+    ) -> f32 {
         self.check(params, examples);
         assert_eq!(gradient.len(), self.parameters(), "length of the gradient");
         if rows.is_empty() {
             gradient.fill(0.0);
             return 0.0;
         }
-        let loss = self.objective.gradient(keys, params, batch, gradient, workspace);
-        (loss / rows.len() as f64) as f32
+        (compute(&*self.objective, gradient) / rows.len() as f64) as f32
     }
 
     /// Computes [`Self::gradient_at`] for all rows of `examples`, in their order, from cached

@@ -10,7 +10,8 @@ use super::augmentation::Augmentation;
 use super::layer::{AnyLayer, Layer};
 use super::passes::{ByLayer, Evaluate, Gradient};
 use super::{
-    Activation, LayerInfo, Loss, MOST_PARAMETERS, MiniBatch, ModelError, Objective, Workspace,
+    Activation, LayerGradient, LayerInfo, Loss, MOST_PARAMETERS, MiniBatch, ModelError, Objective,
+    Workspace,
 };
 use crate::examples::{Examples, Picture, Target};
 use crate::params::{Combine, Layout, Role};
@@ -35,6 +36,8 @@ pub(super) struct Network {
     pub(super) block: usize,
     /// Changes of the pictures in training.
     pub(super) augmentation: Option<Augmentation>,
+    /// Products of the forward pass of a sample; at least 1.
+    pub(super) products: u64,
     layout: Layout,
 }
 
@@ -195,7 +198,8 @@ impl Builder {
             (false, false) => BLOCK / 4,
         };
         let outputs = loss.outputs(target);
-        Network { outputs, loss, target, stages, deltas, block, augmentation, layout }
+        let products = stages.iter().map(|stage| stage.layer.products()).sum::<u64>().max(1);
+        Network { outputs, loss, target, stages, deltas, block, augmentation, products, layout }
     }
 }
 
@@ -254,7 +258,7 @@ impl Objective for Network {
         gradient: &mut [f32],
         workspace: &mut Workspace,
     ) -> f64 {
-        self.gradient_by_layer(params, batch, gradient, workspace, &mut |_, _| ())
+        self.gradient_by_layer(params, batch, gradient, workspace, &mut |_| ())
     }
 
     fn gradient_by_layer(
@@ -263,7 +267,7 @@ impl Objective for Network {
         batch: MiniBatch<'_>,
         gradient: &mut [f32],
         workspace: &mut Workspace,
-        finished: &mut dyn FnMut(Range<usize>, &[f32]),
+        finished: &mut dyn FnMut(LayerGradient<'_>),
     ) -> f64 {
         let gradient = Gradient { network: self, params, batch, gradient, workspace };
         widest(ByLayer { gradient, finished })

@@ -27,6 +27,32 @@ pub struct LayerInfo {
     pub products: u64,
 }
 
+/// The gradient of a layer, which is final before the gradients of the layers before it.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerGradient<'a> {
+    /// The first key.
+    pub first: usize,
+    /// The values, one for each key from `first` on.
+    pub values: &'a [f32],
+    /// The share of the whole gradient's computing that is done, above 0 and at most 1.
+    pub done: f64,
+}
+
+impl LayerGradient<'_> {
+    /// The keys.
+    #[must_use]
+    pub const fn keys(&self) -> Range<usize> {
+        self.first..self.first + self.values.len()
+    }
+
+    /// The share of a gradient's computing that is done when the backward pass has done `backward`
+    /// of its own: the forward pass computes a third of the products of both.
+    #[must_use]
+    pub fn done_after(backward: f64) -> f64 {
+        (1.0 + 2.0 * backward) / 3.0
+    }
+}
+
 /// The examples of a gradient.
 #[derive(Clone, Copy, Debug)]
 pub struct MiniBatch<'a> {
@@ -73,20 +99,20 @@ pub trait Objective: fmt::Debug + Send + Sync {
         workspace: &mut Workspace,
     ) -> f64;
 
-    /// Computes [`Self::gradient`] at all keys, and calls `finished` with keys and their
-    /// gradient as soon as it is final. The calls cover each key once. A network finishes its
-    /// layers one by one, the last layer first; the default finishes all keys at the end.
+    /// Computes [`Self::gradient`] at all keys, and calls `finished` with the gradient of a layer
+    /// as soon as it is final. The calls cover each key once. A network finishes its layers one by
+    /// one, the last layer first; the default finishes all keys at the end.
     fn gradient_by_layer(
         &self,
         params: &[f32],
         batch: MiniBatch<'_>,
         gradient: &mut [f32],
         workspace: &mut Workspace,
-        finished: &mut dyn FnMut(Range<usize>, &[f32]),
+        finished: &mut dyn FnMut(LayerGradient<'_>),
     ) -> f64 {
         let keys = 0..self.layout().len();
-        let loss = self.gradient(keys.clone(), params, batch, gradient, workspace);
-        finished(keys, gradient);
+        let loss = self.gradient(keys, params, batch, gradient, workspace);
+        finished(LayerGradient { first: 0, values: gradient, done: 1.0 });
         loss
     }
 

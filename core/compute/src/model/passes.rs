@@ -11,7 +11,7 @@ use super::loss;
 use super::network::{Inputs, Network, Stage};
 use super::team::Crew;
 use super::workspace::Workspace;
-use super::{MiniBatch, Objective as _, softmax};
+use super::{LayerGradient, MiniBatch, Objective as _, softmax};
 use crate::examples::Examples;
 use crate::simd::{Simd, Work};
 
@@ -33,7 +33,7 @@ pub(super) struct Gradient<'a> {
 pub(super) struct ByLayer<'a> {
     pub(super) gradient: Gradient<'a>,
     // Not a type parameter: a second copy of all passes would add a tenth of a megabyte of code.
-    pub(super) finished: &'a mut dyn FnMut(Range<usize>, &[f32]),
+    pub(super) finished: &'a mut dyn FnMut(LayerGradient<'_>),
 }
 
 impl Work for ByLayer<'_> {
@@ -47,6 +47,7 @@ impl Work for ByLayer<'_> {
         let scale = 1.0 / rows.len() as f32;
         let mut loss = 0.0;
         let mut blocks = rows.chunks(network.block);
+        let count = blocks.len();
         let mut is_first = true;
         while let Some(block) = blocks.next() {
             workspace.gather(examples, block.iter().map(|&row| row as usize));
@@ -58,12 +59,13 @@ impl Work for ByLayer<'_> {
             let is_last = blocks.len() == 0;
             let gradient = (&mut *gradient, is_first);
             let scaled = (scale, draws);
-            loss +=
-                network.backward(simd, params, scaled, gradient, workspace, |keys, gradient| {
-                    if is_last {
-                        finished(keys, gradient);
-                    }
-                });
+            loss += network.backward(simd, params, scaled, gradient, workspace, |layer| {
+                if is_last {
+                    // The last block counts like the others, even if it is smaller.
+                    let done = (count as f64 - 1.0 + layer.done) / count as f64;
+                    finished(LayerGradient { done, ..layer });
+                }
+            });
             is_first = false;
         }
         loss
@@ -150,7 +152,7 @@ impl Network {
 
     /// Puts the gradient of the block of the last [`forward`](Self::forward), times `scale`, into
     /// `gradient`, whose values it replaces if it is the first, and returns the sum of its losses.
-    /// Calls `added` with the keys and the gradient of each layer, and of the state.
+    /// Calls `added` with the gradient of each layer, and of the state.
     #[inline(always)]
     fn backward<S: Simd>(
         &self,
@@ -159,7 +161,7 @@ impl Network {
         (scale, draws): (f32, Draws<'_>),
         (gradient, is_first): (&mut [f32], bool),
         workspace: &mut Workspace,
-        mut added: impl FnMut(Range<usize>, &[f32]),
+        mut added: impl FnMut(LayerGradient<'_>),
     ) -> f64 {
         let Workspace { samples: block, outputs, kept, deltas, team, scratch, .. } = workspace;
         let mut crew = Crew::new(team.as_deref(), scratch);
@@ -175,6 +177,7 @@ impl Network {
             None => loss::backward::<S>(self.loss, results, block, scale),
         };
         deltas.resize_with(self.deltas.max(deltas.len()), Memory::new);
+        let mut products = 0;
         for (index, stage) in self.stages.iter().enumerate().rev() {
             let registers = stage.registers::<S>(samples);
             // Taken out, since the derivatives with respect to its inputs are written meanwhile.
@@ -216,8 +219,11 @@ impl Network {
             let draws = Some(draws.of_layer(index));
             let context = Context { simd, params, state, samples, draws, kept, crew };
             stage.layer.backward(context, input, own.read(registers), gradient);
+            products += stage.layer.products();
             if !stage.keys.is_empty() {
-                added(stage.keys.clone(), &values[stage.keys.clone()]);
+                let done = LayerGradient::done_after(products as f64 / self.products as f64);
+                let (first, values) = (stage.keys.start, &values[stage.keys.clone()]);
+                added(LayerGradient { first, values, done });
             }
             for (input, before) in stage.inputs.stages().zip(before) {
                 deltas[self.stages[input].delta] = before;
@@ -228,7 +234,7 @@ impl Network {
             }
         }
         if !state.is_empty() {
-            added(values.len()..values.len() + state.len(), state);
+            added(LayerGradient { first: values.len(), values: state, done: 1.0 });
         }
         loss
     }

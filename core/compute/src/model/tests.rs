@@ -491,7 +491,7 @@ impl simd::Work for Gradient<'_> {
 
     #[inline(always)]
     fn run<S: simd::Simd>(self, simd: S) -> f64 {
-        ByLayer { gradient: self, finished: &mut |_, _| () }.run(simd)
+        ByLayer { gradient: self, finished: &mut |_| () }.run(simd)
     }
 }
 
@@ -553,8 +553,12 @@ fn a_network_reports_the_final_gradient_of_each_layer_the_last_layer_first() {
             let mean = model.gradient(&params, &examples, &rows, &mut expected, &mut workspace);
 
             let (mut found, mut gradient) = (Vec::new(), vec![0.0; params.len()]);
-            let mut finished = |keys: Range<usize>, values: &[f32]| {
+            let mut done = 0.0;
+            let mut finished = |layer: LayerGradient<'_>| {
+                let (keys, values) = (layer.keys(), layer.values);
                 assert_eq!(values, &expected[keys.clone()], "{hidden:?}, {count} rows, {keys:?}");
+                assert!(layer.done > done && layer.done <= 1.0, "{} after {done}", layer.done);
+                done = layer.done;
                 found.push(keys);
             };
             let loss = model.objective.gradient_by_layer(
@@ -565,7 +569,7 @@ fn a_network_reports_the_final_gradient_of_each_layer_the_last_layer_first() {
                 &mut finished,
             );
             found.reverse();
-            assert_eq!(found, layers);
+            assert_eq!((found, done), (layers.clone(), 1.0));
             assert_eq!(gradient, expected);
             assert_eq!((loss / f64::from(count)) as f32, mean);
         }
@@ -573,16 +577,15 @@ fn a_network_reports_the_final_gradient_of_each_layer_the_last_layer_first() {
 }
 
 #[test]
-fn a_model_without_layers_reports_its_gradient_at_the_end() {
+fn layers_without_arithmetic_take_the_same_time() {
     let model = Model::new(&ModelSpec::Timing { layers: vec![3, 4] }, REFERENCE).unwrap();
     let examples = random_examples(REFERENCE, 1, 17);
-    let (mut found, mut gradient) = (Vec::new(), [0.0; 7]);
-    let mut finished = |keys: Range<usize>, values: &[f32]| found.push((keys, values.to_vec()));
+    let (mut found, mut gradient) = (Vec::new(), [1.0; 7]);
+    let mut finished = |it: LayerGradient<'_>| found.push((it.keys(), it.values.to_vec(), it.done));
     let workspace = &mut Workspace::new();
     let batch = MiniBatch::new(&examples, &[0]);
-    let params = [0.0; 7];
-    model.objective.gradient_by_layer(&params, batch, &mut gradient, workspace, &mut finished);
-    assert_eq!(found, [(0..7, vec![0.0; 7])]);
+    model.gradient_by_layer(&[0.0; 7], batch, &mut gradient, workspace, &mut finished);
+    assert_eq!(found, [(3..7, vec![0.0; 4], 2.0 / 3.0), (0..3, vec![0.0; 3], 1.0)]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use super::{MiniBatch, Objective, Workspace};
+use super::{LayerGradient, MiniBatch, Objective, Workspace};
 use crate::examples::Examples;
 use crate::params::Layout;
 
@@ -24,6 +24,26 @@ impl Objective for WithoutArithmetic {
         _: &mut Workspace,
     ) -> f64 {
         gradient.fill(0.0);
+        0.0
+    }
+
+    /// Each layer takes the same time.
+    fn gradient_by_layer(
+        &self,
+        _: &[f32],
+        _: MiniBatch<'_>,
+        gradient: &mut [f32],
+        _: &mut Workspace,
+        finished: &mut dyn FnMut(LayerGradient<'_>),
+    ) -> f64 {
+        gradient.fill(0.0);
+        let layers = self.0.tensors();
+        for (before, layer) in layers.iter().rev().enumerate() {
+            let keys = layer.keys.indices();
+            let (first, values) = (keys.start, gradient.get(keys).unwrap_or_default());
+            let done = LayerGradient::done_after((before + 1) as f64 / layers.len() as f64);
+            finished(LayerGradient { first, values, done });
+        }
         0.0
     }
 

@@ -83,6 +83,7 @@ pub fn encode_input<'a>(now: Time, input: &'a Input, head: &mut Vec<u8>) -> Opti
         Input::Wake => Entry::Wake,
         // A worker's inputs, and those of checkpoints, which a record of the inputs does not need.
         Input::Prepared(_)
+        | Input::ComputedRange(_)
         | Input::Computed(_)
         | Input::ComputeFailed(_)
         | Input::EvaluatedHere(..)

@@ -17,6 +17,7 @@ mod doubt;
 mod evaluating;
 mod event;
 mod flood;
+mod incoming;
 mod inputs;
 mod meeting;
 mod peer;
@@ -48,7 +49,7 @@ use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::examples::Examples;
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::{Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
-use pstrain_compute::params::KeyList;
+use pstrain_compute::params::{KeyList, KeyRange};
 use pstrain_compute::saved::Saved;
 use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
@@ -132,6 +133,9 @@ pub enum Input {
     },
     /// The requested data is in place, or cannot be prepared.
     Prepared(Result<Prepared, String>),
+    /// A range of the requested gradient that is final before the rest, if
+    /// [`Compute::by_range`].
+    ComputedRange(ComputedRange),
     /// The requested gradient.
     Computed(Computed),
     /// The requested gradient cannot be computed; why, in words.
@@ -314,6 +318,21 @@ pub struct Compute {
     pub parameters: Arc<Vec<f32>>,
     /// A buffer for the gradient; its contents do not matter.
     pub scratch: Vec<f32>,
+    /// True if ranges of the gradient are wanted as soon as they are final.
+    pub by_range: bool,
+}
+
+/// A range of a gradient that is final before the rest.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ComputedRange {
+    /// The push that the gradient is for.
+    pub ticket: Ticket,
+    /// The keys.
+    pub keys: KeyRange,
+    /// The gradient, one value for each key.
+    pub values: Vec<f32>,
+    /// Examples that the gradient is computed from.
+    pub samples: u32,
 }
 
 /// Identifies the push that a computation is for. A result for a push that is no longer wanted is

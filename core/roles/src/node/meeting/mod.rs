@@ -587,6 +587,7 @@ impl Node for Meeting {
             | Input::Dialled(..)
             | Input::DialFailed { .. }
             | Input::Prepared(_)
+            | Input::ComputedRange(_)
             | Input::Computed(_)
             | Input::ComputeFailed(_)
             | Input::EvaluatedHere(..)

@@ -257,7 +257,8 @@ impl Node for Peer {
             Input::Drain => self.leave(now, Ok(EndReason::Stopped), out),
             Input::Wake => self.on_wake(now, out),
             // Inputs of other roles.
-            Input::Evaluated(_)
+            Input::ComputedRange(_)
+            | Input::Evaluated(_)
             | Input::Unevaluated { .. }
             | Input::Initial(_)
             | Input::Checkpoint(_)

@@ -150,6 +150,7 @@ impl Standby {
             }
             Input::Wake => self.on_wake(now, out),
             Input::Prepared(_)
+            | Input::ComputedRange(_)
             | Input::Computed(_)
             | Input::ComputeFailed(_)
             | Input::Evaluated(_)

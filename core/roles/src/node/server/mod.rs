@@ -417,6 +417,7 @@ impl Node for Server {
             | Input::Dialled(..)
             | Input::DialFailed { .. }
             | Input::Prepared(_)
+            | Input::ComputedRange(_)
             | Input::Computed(_)
             | Input::ComputeFailed(_)
             | Input::EvaluatedHere(..) => {}

@@ -10,6 +10,7 @@ use pstrain_compute::id::{PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
 use pstrain_policy::consistency::Admission;
+use pstrain_policy::job::Exchange;
 use pstrain_policy::work::Timed;
 use pstrain_wire::decision::{Contribution, Decision};
 use pstrain_wire::group::Fault;
@@ -73,6 +74,12 @@ impl Server {
             let why = Refusal::Fenced { incarnation: header.incarnation };
             return self.refuse(now, peer, why, out);
         }
+        let push = match self.take_range(worker, push) {
+            Ok(Some(push)) => push,
+            Ok(None) => return, // the rest is in transit
+            Err(why) => return self.refuse(now, peer, why, out),
+        };
+        let (header, slot) = (push.header, &self.members.roster[worker]);
         if slot.pushes.decided.is_some_and(|decided| header.sequence <= decided.sequence) {
             if header.sequence <= slot.pushes.came {
                 return self.on_repeated_push(now, peer, worker, header, out);
@@ -90,6 +97,15 @@ impl Server {
             return self.on_own_part(now, peer, worker, push, out);
         }
         self.judge_push(now, peer, worker, push, Elsewhere::default(), out);
+    }
+
+    /// Receives a push, or a range of one; returns the push once it is whole.
+    fn take_range(&mut self, worker: WorkerId, push: Push) -> Result<Option<Push>, Refusal> {
+        if self.job.exchange != Exchange::Layers {
+            return Ok(Some(push));
+        }
+        let whole = self.place_of(worker);
+        self.members.roster[worker].pushes.incoming.add(push, whole)
     }
 
     /// Decides a push that has arrived whole. `elsewhere` is what the other servers report about

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::account::Account;
 use super::arriving::Arriving;
 use crate::node::flood::FloodControl;
+use crate::node::incoming::Incoming;
 use pstrain_compute::decided::{Decided, DropReason};
 use pstrain_compute::id::{BatchId, Clock, Incarnation, PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::saved::{Archive, SavedError};
@@ -69,6 +70,8 @@ pub(super) struct PushState {
     pub(super) grants: VecDeque<Grant>,
     /// Pushes that have arrived in part, from some of the servers.
     pub(super) arriving: BTreeMap<Sequence, Arriving>,
+    /// The ranges of the next push that have arrived here.
+    pub(super) incoming: Incoming,
     /// Since when the worker has been waiting for parameters.
     pub(super) asked: Option<Time>,
     /// The newest version that the worker was sent.
@@ -331,8 +334,11 @@ impl Roster {
     pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         archive.small(self)?;
         let states = self.slots.iter_mut().map(|slot| &mut slot.pushes);
-        let mut arriving = states.flat_map(|pushes| pushes.arriving.values_mut());
-        arriving.try_for_each(|arriving| arriving.archive(archive))
+        for PushState { arriving, incoming, .. } in states {
+            arriving.values_mut().try_for_each(|arriving| arriving.archive(archive))?;
+            incoming.archive(archive)?;
+        }
+        Ok(())
     }
 
     /// The connections of workers.

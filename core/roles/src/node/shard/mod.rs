@@ -29,7 +29,7 @@ use pstrain_compute::id::{Incarnation, PeerId, ServerId, WorkerId};
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
-use pstrain_policy::job::Job;
+use pstrain_policy::job::{Exchange, Job};
 use pstrain_wire::checkpoint::{OnDisk, Written};
 use pstrain_wire::group::{Arrived, Enlist, Enlisted, Fault, Leave, Measured, Place, Slice};
 use pstrain_wire::identity::Identity;
@@ -356,7 +356,18 @@ impl Shard {
         let all = store.keys();
         let keys = (store.place_of(worker).unwrap_or(all), all);
         let incarnation = push.header.incarnation;
-        match self.workers.hold(worker, push, keys) {
+        let by_range =
+            self.following.as_ref().is_some_and(|it| it.job.exchange == Exchange::Layers);
+        let push = match by_range {
+            true => self.workers.take_range(worker, push, keys.0),
+            false => Ok(Some(push)),
+        };
+        let held = match push {
+            Ok(Some(push)) => self.workers.hold(worker, push, keys),
+            Ok(None) => return, // the rest is in transit
+            Err(why) => Err(why),
+        };
+        match held {
             Ok(None) => {} // already decided: the coordinator answers
             Ok(Some(push)) => self.announce(now, worker, incarnation, &push, out),
             Err(why) => self.refuse(peer, why, out),
@@ -439,6 +450,7 @@ impl Node for Shard {
             Input::Prepared(_)
             | Input::WorkersDown
             | Input::Extend(_)
+            | Input::ComputedRange(_)
             | Input::Computed(_)
             | Input::ComputeFailed(_)
             | Input::Evaluated(_)

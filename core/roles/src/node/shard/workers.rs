@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Shard;
 use crate::node::flood::FloodControl;
+use crate::node::incoming::Incoming;
 use crate::node::server::no_standby;
 use crate::node::{Effect, Outbox, Target};
 use pstrain_compute::id::{Incarnation, PeerId, Sequence, WorkerId};
@@ -42,6 +43,8 @@ struct Slot {
     /// This shard's parts of pushes that are not decided.
     #[serde(skip)]
     held: BTreeMap<Sequence, Push>,
+    /// The ranges of the next push that have arrived here.
+    incoming: Incoming,
     /// When the worker was last sent a heartbeat during one of its long messages.
     told: Time,
     /// Flood control.
@@ -97,6 +100,7 @@ impl Workers {
                 let values = header.keys.len() as usize;
                 archive.shared_of("held", &mut push.gradient, values)?;
             }
+            slot.incoming.archive(archive)?;
         }
         Ok(())
     }
@@ -167,6 +171,17 @@ impl Workers {
     /// The bytes exchanged with all workers so far.
     pub(super) fn traffic(&self) -> Traffic {
         Traffic { workers: self.slots.iter().map(|slot| slot.exchanged).collect() }
+    }
+
+    /// Receives a part of a push, or a range of it, of which `whole` are the keys; returns the part
+    /// once it is whole.
+    pub(super) fn take_range(
+        &mut self,
+        worker: WorkerId,
+        push: Push,
+        whole: KeyRange,
+    ) -> Result<Option<Push>, Refusal> {
+        self.slot(worker).incoming.add(push, whole)
     }
 
     /// Holds a part of a push until it is decided; returns it, or none if it already is. The part

@@ -21,7 +21,7 @@ use pstrain_policy::job::heartbeat;
 use pstrain_wire::group::{Attach, Attached, Mapped};
 use pstrain_wire::holders::Holders;
 use pstrain_wire::identity::Identity;
-use pstrain_wire::worker::{Heartbeat, Parameters, Push};
+use pstrain_wire::worker::{Heartbeat, Parameters, Push, PushHeader};
 use pstrain_wire::{Limits, Message, PROTOCOL_VERSION, Refusal};
 
 /// The other servers, and parameters that only some servers have sent.
@@ -280,7 +280,7 @@ impl Worker {
         };
         let before = core::mem::replace(&mut self.servers, servers);
         self.servers.keep(before, out);
-        self.standing = Standing::Admitted;
+        (self.standing, self.early) = (Standing::Admitted, None);
         let peers = self.servers.others.iter().filter_map(|other| Some(other.link.as_ref()?.peer));
         for peer in peers.collect::<Vec<_>>() {
             self.attach(peer, out);
@@ -407,6 +407,30 @@ impl Worker {
         if let Some((server, silent)) = silent {
             let why = alloc::format!("it has been silent for {silent:?}");
             self.come_back_from(now, server, why, out);
+        }
+    }
+
+    /// Sends every server its part of the values of some keys, as ranges of a push.
+    pub(super) fn send_range(
+        &mut self,
+        now: Time,
+        header: PushHeader,
+        values: &[f32],
+        out: &mut Outbox,
+    ) {
+        let range = |share: Option<Share>| {
+            let keys = share.map_or(Some(header.keys), |share| share.keys.overlap(header.keys))?;
+            let values = values.get(keys.within(header.keys)?)?.to_vec();
+            let push = Push::new(PushHeader { keys, ..header }, Arc::new(values));
+            Some(Message::Push(push))
+        };
+        for other in &self.servers.others {
+            if let (Some(link), Some(push)) = (&other.link, range(Some(other.share))) {
+                out.push(Effect::Send(link.peer, push));
+            }
+        }
+        if let Some(push) = range(self.servers.own) {
+            self.send(now, push, out);
         }
     }
 

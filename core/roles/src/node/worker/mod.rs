@@ -29,7 +29,7 @@ use super::{Effect, Input, Node, Outbox, Prepared, Ticket};
 use pstrain_compute::examples::Examples;
 use pstrain_compute::filter::FilterChain;
 use pstrain_compute::id::{CheckpointId, Incarnation, PartId, PeerId, Term, WorkerId};
-use pstrain_compute::params::KeyRange;
+use pstrain_compute::params::{Coverage, KeyRange};
 use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
 use pstrain_policy::architecture::Architecture;
@@ -181,6 +181,9 @@ pub struct Worker {
     filter_chain: Option<FilterChain>,
     /// The parameters that the current gradient is computed on.
     base: Option<Arc<Vec<f32>>>,
+    /// The keys of the current gradient that were sent before the rest; none if it must be sent
+    /// whole, because connections changed meanwhile.
+    early: Option<Coverage>,
     draining: bool,
     /// Deadline for the gradient in progress while draining.
     drain_by: Time,
@@ -246,6 +249,7 @@ impl Worker {
             unknown: Unknown::new(),
             filter_chain: None,
             base: None,
+            early: None,
             draining: false,
             drain_by: Time::ZERO,
             done: false,
@@ -421,6 +425,7 @@ impl Node for Worker {
                 }
             }
             Input::Prepared(prepared) => self.on_prepared(now, prepared, out),
+            Input::ComputedRange(range) => self.on_computed_range(now, range, out),
             Input::Computed(computed) => self.on_computed(now, computed, out),
             Input::ComputeFailed(why) => self.leave(now, Err(NodeError::Compute(why)), out),
             Input::EvaluatedHere(ticket, result) => {

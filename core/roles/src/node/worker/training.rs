@@ -1,18 +1,20 @@
 //! The training loop: pull, compute, push.
 
 use alloc::string::String;
+use core::time::Duration;
 
 use super::work::Grant;
 use super::{Member, NodeError, Worker, admitted};
-use crate::node::{Compute, Computed, Effect, Event, Outbox};
+use crate::node::{Compute, Computed, ComputedRange, Effect, Event, Outbox};
 use pstrain_compute::decided::Decided;
 use pstrain_compute::id::PeerId;
+use pstrain_compute::params::Coverage;
 use pstrain_compute::task::MOST_IN_FLIGHT;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Exchange;
 use pstrain_wire::Message;
 use pstrain_wire::worker::{
-    CalledOff, EndReason, Heartbeat, Parameters, ParametersHeader, Pull, PushHeader,
+    CalledOff, EndReason, Heartbeat, Parameters, ParametersHeader, Pull, Push, PushHeader,
 };
 
 impl Member {
@@ -108,7 +110,7 @@ impl Worker {
         let member = admitted(&self.member);
         let Some((grant, parameters)) = self.work.begin(now) else { return };
         let Grant { sequence, version, task } = grant;
-        self.base = Some(parameters.clone());
+        (self.base, self.early) = (Some(parameters.clone()), Some(Coverage::default()));
         out.push(Effect::Report(Event::Received { sequence, version }));
         out.push(Effect::Compute(Compute {
             ticket: member.ticket(grant),
@@ -116,7 +118,47 @@ impl Worker {
             amount: member.job.amount(task),
             parameters,
             scratch: self.work.scratch(),
+            by_range: member.job.exchange == Exchange::Layers,
         }));
+    }
+
+    /// Sends a range of the gradient in progress, unless connections have changed since it was
+    /// begun: the range then goes with the whole.
+    pub(super) fn on_computed_range(&mut self, now: Time, range: ComputedRange, out: &mut Outbox) {
+        let Some(grant) = self.work.computing() else {
+            return; // called off
+        };
+        let ComputedRange { ticket, keys, values, samples } = range;
+        if ticket != admitted(&self.member).ticket(grant) || !self.can_push() {
+            return;
+        }
+        if self.early.as_mut().is_some_and(|early| early.add(keys)) {
+            let computed = (samples, 0.0, Duration::ZERO);
+            let header = PushHeader { keys, ..self.push_header(grant, computed) };
+            self.send_range(now, header, &values, out);
+        }
+    }
+
+    /// True if all servers can take a push now.
+    fn can_push(&self) -> bool {
+        self.server().is_some() && self.unknown.is_empty()
+    }
+
+    fn push_header(&self, grant: Grant, computed: (u32, f32, Duration)) -> PushHeader {
+        let member = admitted(&self.member);
+        let (samples, loss, took) = computed;
+        PushHeader {
+            incarnation: member.incarnation,
+            sequence: grant.sequence,
+            base: grant.version,
+            task: grant.task,
+            samples,
+            loss,
+            compute_ns: u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
+            keys: member.keys,
+            pull: member.job.exchange != Exchange::Separate && !self.draining,
+            allowed: self.work.allowed(),
+        }
     }
 
     pub(super) fn on_computed(&mut self, now: Time, computed: Computed, out: &mut Outbox) {
@@ -127,30 +169,31 @@ impl Worker {
         if computed.ticket != member.ticket(grant) {
             return; // of an earlier incarnation, or on superseded parameters
         }
-        let header = PushHeader {
-            incarnation: member.incarnation,
-            sequence: grant.sequence,
-            base: grant.version,
-            task: grant.task,
-            samples: computed.samples,
-            loss: computed.loss,
-            compute_ns: u64::try_from(computed.took.as_nanos()).unwrap_or(u64::MAX),
-            keys: member.keys,
-            pull: member.job.exchange == Exchange::Combined && !self.draining,
-            allowed: self.work.allowed(),
-        };
+        let Computed { gradient, loss, samples, took, .. } = computed;
+        let header = self.push_header(grant, (samples, loss, took));
         // Reported before the push is sent, so that the push is never visible before its report.
-        let PushHeader { sequence, base, samples, loss, .. } = header;
+        let (sequence, base) = (grant.sequence, grant.version);
         out.push(Effect::Report(Event::Sent { sequence, base, samples, loss }));
         let base = self.base.take().unwrap_or_default();
-        let gradient = (computed.gradient, self.block_of(grant.task));
+        let gradient = (gradient, self.block_of(grant.task));
         let push = Self::filtered(&mut self.filter_chain, grant, header, gradient, &base);
         out.extend(self.servers.recycle(base).map(Effect::Recycle));
         self.work.send(push.clone());
-        if self.server().is_some() && self.unknown.is_empty() {
-            self.send_push(now, push, out);
+        if self.can_push() {
+            match self.early.take().filter(|early| !early.is_empty()) {
+                None => self.send_push(now, push, out),
+                Some(early) => self.send_rest(now, &push, &early, out),
+            }
         }
         self.begin(now, out);
+    }
+
+    /// Sends the ranges of a push that were not sent `early`.
+    fn send_rest(&mut self, now: Time, push: &Push, early: &Coverage, out: &mut Outbox) {
+        for keys in early.gaps(push.header.keys) {
+            let values = push.gradient.get(keys.indices()).unwrap_or_default();
+            self.send_range(now, PushHeader { keys, ..push.header }, values, out);
+        }
     }
 
     pub(super) fn on_ack(&mut self, now: Time, decided: Decided, out: &mut Outbox) {

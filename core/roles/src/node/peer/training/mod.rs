@@ -338,6 +338,7 @@ impl Training {
             amount: job.amount(task),
             parameters: Arc::clone(&self.parameters),
             scratch: core::mem::take(&mut self.spare),
+            by_range: false,
         }));
     }
 
