@@ -12,7 +12,7 @@ use pstrain_compute::rng::Stream;
 use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
 use pstrain_data::{Dataset, Encoded, Prepared, Settings};
-use pstrain_policy::job::{InitialFrom, Job};
+use pstrain_policy::job::{Exchange, InitialFrom, Job};
 use pstrain_policy::trainer::Trainer;
 use pstrain_roles::node::{Event, Meeting, Prepare, Server};
 use pstrain_transports::WallClock;
@@ -324,8 +324,12 @@ pub(crate) fn fitted(job: &mut Job, scenario: &Scenario) -> anyhow::Result<Optio
             .map_err(|why| anyhow!("architecture = {}: {why}", job.architecture))?;
     }
     Ok(match &mut job.model {
-        // The workers reduce zeros: their messages have the real size.
-        ModelSpec::Timing { .. } if !job.architecture.has_server() => None,
+        // Sums and ranges are of zeros: their messages have the real size.
+        ModelSpec::Timing { .. }
+            if !job.architecture.has_server() || job.exchange == Exchange::Layers =>
+        {
+            None
+        }
         ModelSpec::Timing { .. } if job.servers > 1 => bail!(
             "servers = {}: a model of times alone has no parameters to share out; use another \
              model, or one server",

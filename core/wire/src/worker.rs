@@ -16,8 +16,10 @@ use pstrain_compute::codec::{self, Malformed};
 use pstrain_compute::decided::Decided;
 use pstrain_compute::filter::{self, Encoded, Form};
 use pstrain_compute::fingerprint::Fingerprint;
-use pstrain_compute::id::{Incarnation, PartId, Sequence, ServerId, Term, Version, WorkerId};
-use pstrain_compute::params::{KeyRange, first_not_finite};
+use pstrain_compute::id::{
+    BatchId, Incarnation, PartId, Sequence, ServerId, Term, Version, WorkerId,
+};
+use pstrain_compute::params::{Coverage, KeyRange, first_not_finite};
 use pstrain_compute::task::Task;
 use pstrain_policy::job::Job;
 
@@ -280,7 +282,8 @@ impl PushHeader {
 pub struct Parameters {
     /// Everything but the values.
     pub header: ParametersHeader,
-    /// The values, one for each key: the payload. Shared by all workers that pull this version.
+    /// The values, one for each key but those that the worker was sent early: the payload. Shared by
+    /// all workers that pull this version.
     pub values: Arc<Vec<f32>>,
     /// The changes since the last parameters of this connection, which travel instead of the
     /// values: the payload, if there is one.
@@ -288,6 +291,29 @@ pub struct Parameters {
 }
 
 impl Parameters {
+    /// Values of some keys of `version`, before its update is made. They permit nothing, and hold
+    /// only if the parameters that follow leave them out.
+    #[must_use]
+    pub const fn early(version: Version, keys: KeyRange, values: Arc<Vec<f32>>) -> Self {
+        let task = Task { part: PartId(0), batch: BatchId(0), examples: 0 };
+        let sequence = Sequence(0);
+        let header = ParametersHeader { version, keys, sequence, task, ahead: 0, decided: None };
+        Self { header, values, changes: None }
+    }
+
+    /// Removes the values of keys that the worker was sent early.
+    pub fn leave_out(&mut self, early: &Coverage) {
+        let keys = self.header.keys;
+        let rest = early.gaps(keys).filter_map(|gap| self.values.get(gap.within(keys)?));
+        self.values = Arc::new(rest.collect::<Vec<_>>().concat());
+    }
+
+    /// True for values of [`Self::early`].
+    #[must_use]
+    pub fn is_early(&self) -> bool {
+        self.header.sequence == Sequence(0)
+    }
+
     /// Returns the bytes of the values on the wire, without frame and header.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -334,7 +360,7 @@ pub struct ParametersHeader {
     pub version: Version,
     /// The keys of the values.
     pub keys: KeyRange,
-    /// The push that is allowed now. If the worker was allowed this push before, and still computes
+    /// The push that is allowed now; 0 with [early](Parameters::early) values. If the worker was allowed this push before, and still computes
     /// it on an earlier version, it must compute it on this version instead.
     pub sequence: Sequence,
     /// The mini-batch that it must be computed from.

@@ -14,7 +14,7 @@ use super::{
 use crate::id::Version;
 use crate::named;
 use crate::params::{KeyRange, Layout};
-use crate::saved::{Archive, SavedError};
+use crate::saved::{Archive, Saved, SavedError};
 use crate::sum::ExactSum;
 
 /// Keys per block: small enough that all steps on a block hit the first-level cache.
@@ -270,6 +270,23 @@ impl Updater {
     pub fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         self.optimizer.archive(archive)?;
         self.functions.iter_mut().try_for_each(|function| function.archive(archive))
+    }
+
+    /// Returns an updater in the same state.
+    ///
+    /// # Panics
+    /// If saved state cannot be restored into an updater of the same job, which is a mistake here.
+    #[must_use]
+    pub fn copy(&mut self) -> Self {
+        let (optimizer, functions) =
+            (self.spec.optimizer.build(self.parameters), self.spec.after(self.parameters));
+        let mut copy = Self { optimizer, functions, groups: self.groups.clone(), ..*self };
+        let mut saved = Saved::default();
+        let done = self
+            .archive(&mut Archive::save(&mut saved, self.parameters))
+            .and_then(|()| copy.archive(&mut Archive::restore(&saved, self.parameters)));
+        assert_eq!(done, Ok(()), "an updater restores its own state");
+        copy
     }
 
     /// True if a step needs the norm of the whole gradient before its first part.

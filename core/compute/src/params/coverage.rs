@@ -37,6 +37,11 @@ impl Coverage {
         })
     }
 
+    /// The keys of `range` that are there, in key order.
+    pub fn within(&self, range: KeyRange) -> impl Iterator<Item = KeyRange> {
+        self.0.iter().filter_map(move |own| own.overlap(range))
+    }
+
     /// True if no range is there.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
@@ -79,6 +84,10 @@ mod tests {
             }
             let expected = all.indices().all(|key| found[key] == flags[key]);
             prop_assert!(expected);
+            let keys = |ranges: &mut dyn Iterator<Item = KeyRange>| ranges.map(KeyRange::len).sum();
+            let (free, taken): (u64, u64) =
+                (keys(&mut coverage.gaps(all)), keys(&mut coverage.within(all)));
+            prop_assert_eq!(free + taken, all.len());
             let joined = coverage.0.windows(2).all(|pair| pair[0].end() < pair[1].begin());
             prop_assert!(joined, "{:?}", coverage);
         }

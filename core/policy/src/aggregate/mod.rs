@@ -14,6 +14,7 @@
 mod combination;
 mod combined;
 mod correction;
+mod foreseen;
 mod iterations;
 mod measure;
 mod merging;
@@ -27,6 +28,7 @@ mod table;
 mod weighted_sum;
 mod weights;
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -40,6 +42,7 @@ pub use merging::Merging;
 use self::combination::Combination;
 use self::combined::Combined;
 use self::correction::Correction;
+use self::foreseen::Foreseen;
 use self::merging::kept;
 use self::plan::Weighting;
 use self::settings::Settings;
@@ -97,6 +100,8 @@ pub struct Aggregator {
     updater: Updater,
     state: StateKeys,
     memory: Memory,
+    /// The next update, while some of its values are known and it is not made.
+    foreseen: Option<Box<Foreseen>>,
     parameters: usize,
 }
 
@@ -145,6 +150,7 @@ impl Aggregator {
             updater: Updater::new(update, parameters)?,
             state: StateKeys::none(parameters),
             memory: Memory::new(parameters),
+            foreseen: None,
             parameters,
         })
     }
@@ -166,6 +172,7 @@ impl Aggregator {
 
     /// Starts the update of `version`, which determines the block of keys it covers.
     pub fn begin(&mut self, version: Version) {
+        self.foreseen = None;
         self.combined.begin(version);
     }
 
@@ -173,6 +180,7 @@ impl Aggregator {
     /// same under both modes. Keeps the workers' shares and the optimizer state; the latter is
     /// scaled if updates now sum a different number of gradients.
     pub fn set_mode(&mut self, mode: &Mode) {
+        self.foreseen = None;
         let before = self.settings;
         self.settings.mode = *mode;
         if mode.counts_like(&before.mode) {
@@ -185,6 +193,7 @@ impl Aggregator {
     /// Drops all state that persists between updates, including the optimizer state, because the
     /// parameters were replaced. Keeps the workers' shares.
     pub fn restart(&mut self) {
+        self.foreseen = None;
         self.updater.restart();
         self.forget();
     }
@@ -212,6 +221,7 @@ impl Aggregator {
 
     /// Sets the number of examples in the partition of `worker` to `rows`. The default is one row.
     pub fn set_rows(&mut self, worker: WorkerId, rows: u64) {
+        self.foreseen = None;
         self.weighting.shares.set_rows(worker, rows);
     }
 

@@ -13,7 +13,7 @@ use crate::mode::Mode;
 use crate::rules::{Closing, ParticipationSpec};
 
 /// The plan of an update.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Plan {
     /// Its gradients in order.
     pub(super) gradients: Vec<Planned>,
@@ -56,7 +56,7 @@ struct Group<'a> {
 }
 
 /// Weighs gradients: by examples, by the worker's share of the data, and by staleness.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Weighting {
     pub(super) shares: Shares,
     pub(super) factors: Factors,

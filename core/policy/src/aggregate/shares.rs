@@ -23,7 +23,7 @@ const PATIENCE: f64 = 20.0;
 /// Only workers that have contributed count, so that a replay, which knows the rows of all workers
 /// from the start, computes the same shares. Each gradient costs a few look-ups, independent of the
 /// number of workers.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Shares {
     workers: BTreeMap<WorkerId, Share>,
     /// Gradients accepted so far.
@@ -36,7 +36,7 @@ pub(super) struct Shares {
     looked_at: Option<WorkerId>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Share {
     rows: u64,
     /// True if it has contributed and has not been silent for long.

@@ -83,7 +83,7 @@ impl Weights {
 }
 
 /// Cached factors of a staleness rule by staleness.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Factors(Vec<f64>);
 
 /// Largest number of cached factors: a staleness above is rare.

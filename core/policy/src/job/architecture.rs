@@ -142,10 +142,7 @@ impl Job {
                 self.redundancy == Redundancy::None && is_equal,
                 "redundancy = none and work = equal: each worker computes on its own rows",
             ),
-            (
-                self.exchange == Exchange::Combined,
-                "exchange = combined: workers send whole gradients, and pull nothing",
-            ),
+            (self.exchange == Exchange::Combined, "exchange = combined: workers pull nothing"),
             (
                 self.filters.is_none() || !self.model.has_state(),
                 "no filters with a model that has state beside its parameters",

@@ -18,6 +18,8 @@ use pstrain_wire::worker::{Push, PushHeader, Seen};
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Incoming {
     of: Option<Gradient>,
+    /// Examples that the gradient was computed from.
+    samples: u32,
     came: Coverage,
     #[serde(skip)]
     seen: Seen,
@@ -33,6 +35,19 @@ struct Gradient {
     sequence: Sequence,
     base: Version,
     whole: KeyRange,
+}
+
+/// Ranges of a gradient.
+#[derive(Debug)]
+pub(super) struct Ranges<'a> {
+    /// The version that the gradient was computed on.
+    pub(super) base: Version,
+    /// Examples that it was computed from.
+    pub(super) samples: u32,
+    /// The keys of the ranges.
+    pub(super) came: &'a Coverage,
+    /// A value for each key of the gradient; those of other keys do not matter.
+    pub(super) values: &'a [f32],
 }
 
 impl Incoming {
@@ -55,6 +70,7 @@ impl Incoming {
         if self.of != Some(gradient) {
             self.forget();
             (self.of, self.seen) = (Some(gradient), Seen { finite: true });
+            self.samples = push.header.samples;
             self.values.resize(whole.len() as usize, 0.0);
         }
         if !self.came.add(keys) {
@@ -70,6 +86,17 @@ impl Incoming {
         let (gradient, seen) = (Arc::new(core::mem::take(&mut self.values)), self.seen);
         self.forget();
         Ok(Some(Push { seen, ..Push::new(header, gradient) }))
+    }
+
+    /// The ranges of a push that have arrived, if it is the next and is not whole.
+    pub(super) fn ranges_of(
+        &self,
+        incarnation: Incarnation,
+        sequence: Sequence,
+    ) -> Option<Ranges<'_>> {
+        let of = self.of.filter(|of| (of.incarnation, of.sequence) == (incarnation, sequence))?;
+        let Self { came, samples, values, .. } = self;
+        Some(Ranges { base: of.base, samples: *samples, came, values })
     }
 
     /// Drops all ranges; keeps the buffer.

@@ -16,6 +16,33 @@ use pstrain_wire::decision::Contribution;
 /// Sort key of the gradients of an update.
 type Place = (PartId, WorkerId, Incarnation, Sequence);
 
+/// The sort key of a contribution: it does not depend on its arrival.
+pub(super) const fn place(contribution: &Contribution) -> Place {
+    let Contribution { task, worker, incarnation, sequence, .. } = contribution;
+    (task.part, *worker, *incarnation, *sequence)
+}
+
+/// The gradient of a contribution with values at all keys, as a part of the update that is made on
+/// `version`.
+pub(super) const fn gradient_of<'a>(
+    contribution: &Contribution,
+    values: &'a [f32],
+    version: Version,
+) -> Gradient<'a> {
+    let Contribution { worker, task, clock, samples, base, .. } = *contribution;
+    Gradient {
+        worker,
+        part: task.part,
+        clock,
+        samples,
+        size: task.examples,
+        staleness: version.since(base),
+        base: None,
+        keys: None,
+        values,
+    }
+}
+
 /// A contribution with its values.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct HeldGradient {
@@ -32,12 +59,6 @@ pub(super) struct HeldGradient {
 }
 
 impl HeldGradient {
-    /// The sort key in an update: it depends on the contribution alone, not on its arrival.
-    const fn place(&self) -> Place {
-        let Contribution { task, worker, incarnation, sequence, .. } = self.contribution;
-        (task.part, worker, incarnation, sequence)
-    }
-
     /// Saves or restores the arrays, after serde has handled the other fields.
     pub(super) fn archive(
         &mut self,
@@ -58,17 +79,11 @@ impl HeldGradient {
 
     /// The gradient, as a part of the update that is made on `version`.
     pub(super) fn gradient(&self, version: Version) -> Gradient<'_> {
-        let Contribution { worker, task, clock, samples, base, .. } = self.contribution;
+        let values = self.values.as_ref().map_or(&[][..], |values| values.as_slice());
         Gradient {
-            worker,
-            part: task.part,
-            clock,
-            samples,
-            size: task.examples,
-            staleness: version.since(base),
             base: self.base.as_ref().map(|values| values.as_slice()),
             keys: self.keys.as_ref(),
-            values: self.values.as_ref().map_or(&[], |values| values.as_slice()),
+            ..gradient_of(&self.contribution, values, version)
         }
     }
 }
@@ -165,7 +180,7 @@ impl Contributions {
     /// depend on the order of arrival.
     pub(super) fn in_order(&mut self, taken: Range<usize>) {
         let taken = &mut self.all[taken];
-        taken.sort_by_key(HeldGradient::place);
+        taken.sort_by_key(|gathered| place(&gathered.contribution));
     }
 
     /// The contributions in `taken`.

@@ -6,6 +6,7 @@
 //! worker of each gradient, and nothing of connections, time and policies.
 
 mod contributions;
+mod foreseen;
 mod lists;
 mod rebalance;
 mod relay;

@@ -173,7 +173,9 @@ impl Primary {
     /// Hands an input to the server and to the standby.
     pub(super) fn hand_in(&mut self, now: Time, input: Input, out: &mut Outbox) {
         let at = self.copy.stream_time(now);
-        let keeps_back = self.is_paired() && self.replicate == Replicate::Updates;
+        let keeps_back = self.is_paired()
+            && self.replicate == Replicate::Updates
+            && !self.copy.server.takes_ranges();
         // The entry precedes its effects: `Unsettled::hold` adds them to the newest entry.
         if self.follower.is_some() {
             let Some(content) = self.content(at, &input, keeps_back) else {

@@ -12,7 +12,7 @@ use pstrain_compute::id::{PeerId, ServerId, WorkerId};
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::saved::{Archive, Saved, SavedError};
 use pstrain_compute::time::Time;
-use pstrain_policy::job::Job;
+use pstrain_policy::job::{Exchange, Job};
 use pstrain_wire::group::Place;
 use pstrain_wire::identity::Identity;
 use pstrain_wire::replica::{Combined, Elector, Electorate};
@@ -75,6 +75,11 @@ impl Replicated {
             Self::Coordinator(_) => true,
             Self::Shard(shard) => shard.following().is_some(),
         }
+    }
+
+    /// True if pushes arrive range by range: a standby needs their values.
+    pub(super) fn takes_ranges(&self) -> bool {
+        self.coordinator().is_some_and(|server| server.job().exchange == Exchange::Layers)
     }
 
     /// The coordinator; none for a shard.

@@ -2,15 +2,16 @@
 
 use super::Server;
 use super::arriving::Arriving;
+use super::early::give;
 use super::roster::{Grant, Slot};
 use crate::node::{Effect, Event, Outbox};
 use alloc::vec::Vec;
 use pstrain_compute::id::{PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
+use pstrain_wire::Phase;
 use pstrain_wire::decision::Decision;
 use pstrain_wire::worker::ParametersHeader;
-use pstrain_wire::{Message, Phase};
 
 impl Server {
     /// True if waiting workers may be given parameters. Every pending change that needs the run to
@@ -216,7 +217,7 @@ impl Server {
         first: Sequence,
         out: &mut Outbox,
     ) {
-        let version = self.version();
+        let (version, mut early) = (self.version(), self.take_early(worker));
         self.store.gave(worker, version);
         // A worker that has not declared its working set is not among the waiting ones.
         let Some(answer) = self.store.answer(worker) else { return };
@@ -231,9 +232,11 @@ impl Server {
             if tells {
                 headers.push(header);
             }
-            let parameters = answer.message(header);
-            out.push(Effect::Report(Event::Given { worker, bytes: parameters.bytes() }));
-            out.push(Effect::Send(peer, Message::Parameters(parameters)));
+            let mut parameters = answer.message(header);
+            if let Some(early) = early.take() {
+                parameters.leave_out(&early);
+            }
+            give(peer, worker, parameters, out);
         };
         let mut next = None;
         for grant in pushes.grants.iter_mut().filter(|grant| grant.sequence >= first) {

@@ -5,7 +5,6 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-use super::arriving::Arriving;
 use super::roster::{Presence, PushState, Slot};
 use super::{Server, unexpected};
 use crate::node::admission::{check_fingerprint, check_hello, check_parts};
@@ -200,7 +199,7 @@ impl Server {
         slot.pushes.grants_unconfirmed = true;
         slot.pushes.went_down = false;
         slot.pushes.remapping = false;
-        slot.pushes.arriving.values_mut().for_each(Arriving::cut_off);
+        slot.pushes.cut_off();
         if !resumed {
             // An incarnation that the worker had and this server lost must not be issued again.
             let last = was.map_or(slot.incarnation, |was| was.incarnation.max(slot.incarnation));

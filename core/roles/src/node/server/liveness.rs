@@ -4,7 +4,6 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::Server;
-use super::arriving::Arriving;
 use super::mode_change::answer;
 use super::roster::{Presence, Slot};
 use crate::node::{Departure, Effect, Event, Outbox, damage};
@@ -33,7 +32,7 @@ impl Server {
             self.rounds.waiting.remove(worker);
             let slot = &mut self.members.roster[worker];
             slot.since = now;
-            slot.pushes.arriving.values_mut().for_each(Arriving::cut_off);
+            slot.pushes.cut_off();
             out.push(Effect::Report(Event::CutOff { worker, why }));
             self.settle(now, out);
         }

@@ -6,6 +6,7 @@ mod by_workers;
 mod checkpoints;
 mod decide;
 mod doubt;
+mod early;
 mod enlist;
 mod evaluations;
 mod grant;
@@ -38,6 +39,7 @@ use alloc::vec::Vec;
 use crate::node::doubt::Doubt;
 pub(super) use account::Account;
 use checkpoints::Checkpoints;
+use early::Early;
 pub(super) use evaluations::Evaluations;
 use group::Group;
 use initial::Initial;
@@ -91,6 +93,8 @@ pub struct Server {
     checkpoints: Option<Checkpoints>,
     /// The version that may admit no finite gradient, and the workers that say so.
     doubt: Doubt,
+    /// Values that workers were sent before their update.
+    early: Early,
 }
 
 /// Why no server can be built for a job.
@@ -152,6 +156,7 @@ impl Server {
             pullers: Pullers::default(),
             checkpoints: None,
             doubt: Doubt::default(),
+            early: Early::default(),
             job: RunJob::new(job),
         })
     }

@@ -14,6 +14,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Server;
+use super::early::Early;
 use super::measuring::What;
 use crate::node::{Cause, Effect, Event, Outbox};
 use pstrain_compute::id::{PeerId, Version, WorkerId};
@@ -308,6 +309,7 @@ impl Server {
     /// Makes a new version from earlier parameters. Nothing is under way.
     fn go_back(&mut self, from: Version, out: &mut Outbox) {
         self.store.go_back();
+        self.early = Early::default();
         self.doubt = Default::default(); // it was about the replaced parameters
         self.group.tell(|| Decision::GoBack);
         self.rounds.cohort.renew();

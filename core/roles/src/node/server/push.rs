@@ -76,7 +76,7 @@ impl Server {
         }
         let push = match self.take_range(worker, push) {
             Ok(Some(push)) => push,
-            Ok(None) => return, // the rest is in transit
+            Ok(None) => return self.show_early(out), // the rest is in transit
             Err(why) => return self.refuse(now, peer, why, out),
         };
         let (header, slot) = (push.header, &self.members.roster[worker]);
@@ -97,6 +97,7 @@ impl Server {
             return self.on_own_part(now, peer, worker, push, out);
         }
         self.judge_push(now, peer, worker, push, Elsewhere::default(), out);
+        self.show_early(out);
     }
 
     /// Receives a push, or a range of one; returns the push once it is whole.

@@ -13,6 +13,7 @@ use crate::node::flood::FloodControl;
 use crate::node::incoming::Incoming;
 use pstrain_compute::decided::{Decided, DropReason};
 use pstrain_compute::id::{BatchId, Clock, Incarnation, PeerId, Sequence, Version, WorkerId};
+use pstrain_compute::params::Coverage;
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::task::{MOST_IN_FLIGHT, Task};
 use pstrain_compute::time::Time;
@@ -72,6 +73,8 @@ pub(super) struct PushState {
     pub(super) arriving: BTreeMap<Sequence, Arriving>,
     /// The ranges of the next push that have arrived here.
     pub(super) incoming: Incoming,
+    /// The version and keys of values that the worker was sent early over this connection.
+    pub(super) early: Option<(Version, Coverage)>,
     /// Since when the worker has been waiting for parameters.
     pub(super) asked: Option<Time>,
     /// The newest version that the worker was sent.
@@ -193,6 +196,13 @@ impl PushState {
     /// Returns the number of pushes that are allowed and have not arrived.
     pub(super) fn under_way(&self) -> u32 {
         self.grants.len() as u32
+    }
+
+    /// The connection is lost: the worker sends again what has arrived in part, and must be sent
+    /// all values.
+    pub(super) fn cut_off(&mut self) {
+        self.arriving.values_mut().for_each(Arriving::cut_off);
+        self.early = None;
     }
 
     /// Calls off the pushes that have not arrived and allows as many on `version` for the same

@@ -270,6 +270,7 @@ impl Server {
         // Copied first: `update` consumes the contributions.
         let mut applied = core::mem::take(&mut self.rounds.buffers.applied);
         applied.extend(self.store.chosen(&chosen).copied());
+        self.early.made(version.next(), &applied);
         self.store.update(chosen, closing, version, factors);
         for contribution in applied.drain(..) {
             let Contribution { worker, incarnation, sequence, task, clock, base, samples, granted } =

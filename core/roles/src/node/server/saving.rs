@@ -149,6 +149,7 @@ impl Server {
         archive.small(&mut self.pullers)?;
         archive.small(&mut self.initial)?;
         archive.small(&mut self.doubt)?;
+        archive.small(&mut self.early)?;
         self.evaluations.archive(archive, keys as usize)
     }
 

@@ -480,8 +480,14 @@ impl Worker {
         let Some(parameters) = parameters else {
             return Err(String::from("it sent changes of parameters that it had not sent"));
         };
-        let (header, values) = (parameters.header, parameters.values.len());
         let wanted = self.servers.keys_of(peer, all);
+        if parameters.is_early() {
+            self.early_values.add(&parameters, wanted)?;
+            out.push(Effect::Recycle(parameters.values));
+            return Ok(None);
+        }
+        let parameters = self.early_values.complete(parameters, wanted);
+        let (header, values) = (parameters.header, parameters.values.len());
         if header.keys != wanted || values as u64 != wanted.len() {
             return Err(alloc::format!(
                 "it sent {values} values for keys {} where it has keys {wanted}",

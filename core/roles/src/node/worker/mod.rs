@@ -2,6 +2,7 @@
 
 mod assembly;
 mod connection;
+mod early;
 mod evaluating;
 mod filtering;
 mod group;
@@ -17,6 +18,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use early::EarlyValues;
 use group::Servers;
 use keys::Unknown;
 use leader::Allegiance;
@@ -184,6 +186,8 @@ pub struct Worker {
     /// The keys of the current gradient that were sent before the rest; none if it must be sent
     /// whole, because connections changed meanwhile.
     early: Option<Coverage>,
+    /// Values of the next version that have come before its update.
+    early_values: EarlyValues,
     draining: bool,
     /// Deadline for the gradient in progress while draining.
     drain_by: Time,
@@ -250,6 +254,7 @@ impl Worker {
             filter_chain: None,
             base: None,
             early: None,
+            early_values: EarlyValues::default(),
             draining: false,
             drain_by: Time::ZERO,
             done: false,
