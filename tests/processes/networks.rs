@@ -49,12 +49,13 @@ fn a_network_has_the_same_bits_over_every_transport_and_on_several_servers() {
     let job = [&["--data", &data, "--model", &model], &JOB[..], &SHORT].concat();
     let wanted = json(&[&["run", "--json"], &job]);
     assert!(wanted["accuracy"].as_f64().unwrap() > 0.95, "{wanted}");
-    let variants: [&[&str]; 6] = [
+    let variants: [&[&str]; 7] = [
         &["--threads", "3"],
         &["--transport", "unix"],
         &["--transport", "tcp", "--servers", "2"],
         &["--servers", "4"],
         &["--exchange", "separate"],
+        &["--exchange", "layers"],
         &["--filters", "zero-skip"],
     ];
     for variant in variants {
@@ -145,6 +146,52 @@ fn running_statistics_survive_a_crash_and_a_standby_takes_them_over() {
     drop(first);
     let left = second.finish(workers);
     assert_eq!(left.summary["params_sha256"], wanted["params_sha256"]);
+}
+
+#[test]
+fn gradients_that_leave_layer_by_layer_end_at_the_same_bits_through_failures() {
+    let folder = TempDir::new().unwrap();
+    // Layers of 94, 256 and 256 kB.
+    let job = ["--data", "synthetic:800", "--model", "mlp:256,256,256"];
+    let job = [&job[..], &JOB, &SLOWLY].concat();
+    let wanted = json(&[&["run", "--json"], &job]);
+    let layers = [&job[..], &["--exchange", "layers"]].concat();
+    let variants: [&[&str]; 3] =
+        [&["--transport", "unix"], &["--transport", "tcp", "--servers", "2"], &["--threads", "2"]];
+    for variant in variants {
+        let found = json(&[&["run", "--json"], &layers, variant]);
+        assert_eq!(found["params_sha256"], wanted["params_sha256"], "{variant:?}");
+    }
+    let workers_of = |server: &Server| ["1", "2"].map(|id| server.worker(&["--id", id])).into();
+    let kept = folder.path().join("kept");
+    let mut server = Server::tcp(&[&layers, &["--durability", "log", "--state", path(&kept)]]);
+    let workers = workers_of(&server);
+    for updates in [10, 30] {
+        server.wait_for_updates(updates);
+        server = server.replace(&[&["--resume", path(&kept)]]);
+    }
+    let left = server.finish(workers);
+    assert_eq!(left.summary["params_sha256"], wanted["params_sha256"]);
+    check_books(&left.out, &left.summary);
+
+    let first = Server::tcp(&[&layers]);
+    let second = Server::tcp(&[&layers, &["--standby-of", &first.address]]);
+    first.wait_for("standby", |status| status["standby"] == second.address);
+    let workers = workers_of(&first);
+    first.wait_for_updates(10);
+    drop(first);
+    let left = second.finish(workers);
+    assert_eq!(left.summary["params_sha256"], wanted["params_sha256"]);
+
+    let refused = |more: &[&str], why: &str| {
+        let of = [&["run"], &layers[..], more].concat();
+        finish(&of).refused(2, &["exchange = layers needs", why]);
+    };
+    refused(&["--filters", "top-k:0.01"], "no filters");
+    refused(&["--local-training", "sgd:4"], "no local training");
+    refused(&["--redundancy", "cyclic:1"], "redundancy = none");
+    let ring = ["--architecture", "all-reduce:ring", "--exchange", "layers"];
+    finish(&[&["run"], &ring[..]].concat()).refused(2, &["exchange = combined"]);
 }
 
 #[test]

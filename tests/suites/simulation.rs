@@ -7,6 +7,7 @@ mod closed_forms;
 mod equivalence;
 mod evaluations;
 mod fault_schedules;
+mod layers;
 mod links;
 mod restarts;
 mod round_robin;

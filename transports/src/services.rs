@@ -10,6 +10,7 @@ use std::time::Duration;
 use pstrain_compute::examples::Examples;
 use pstrain_compute::id::PartId;
 use pstrain_compute::time::Time;
+use pstrain_policy::job::Exchange;
 use pstrain_policy::trainer::Trainer;
 use pstrain_roles::node::{Effect, Event, Input, Prepare};
 use pstrain_wire::Status;
@@ -167,7 +168,11 @@ impl Loading {
                     if threads > 1 {
                         trainer.work_with(Arc::new(Threads::new(threads)));
                     }
-                    let short = order.job.membership.heartbeat() / 10;
+                    // In the driver's loop no range could leave before the gradient is whole.
+                    let short = match order.job.exchange {
+                        Exchange::Layers => Duration::ZERO,
+                        _ => order.job.membership.heartbeat() / 10,
+                    };
                     let _gone = sender.send(Ready { trainer, short, pacing });
                     Ok(prepared)
                 });
