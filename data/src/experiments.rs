@@ -40,6 +40,7 @@ pub fn experiments() -> &'static [Shipped] {
         "osdi-delay-a9a",
         "osdi-failover",
         "osdi-filters",
+        "overlap",
         "paeleke-fig1",
         "paeleke-fig2",
         "paeleke-outlook",

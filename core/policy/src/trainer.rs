@@ -73,9 +73,12 @@ pub struct FinishedRange {
     pub done: f64,
 }
 
-/// Bytes of a range that leaves before the rest of its gradient, at least: shorter layers wait for
-/// the layers before them, because each message costs a header and a wake-up.
-const RANGE_BYTES: usize = 64 * 1024;
+/// The least values of a range: shorter layers wait for the layers before them, because each
+/// message costs a header and a wake-up.
+const MIN_RANGE: usize = 16 * 1024;
+/// The most values of a range: longer layers are cut, because a server answers a range only once it
+/// has arrived.
+const MAX_RANGE: usize = 64 * 1024;
 
 /// Invalid input of a trainer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -344,15 +347,18 @@ impl Trainer {
             }
             waiting.splice(..0, layer.values.iter().copied());
             first = layer.first;
-            let is_long = size_of_val(&*waiting) >= RANGE_BYTES;
-            let end = (first + waiting.len()) as u64;
-            if let Ok(keys) = KeyRange::new(first as u64, end)
-                && is_long
-                && layer.done < 1.0
-            {
-                let values = core::mem::take(&mut waiting);
-                finished(FinishedRange { keys, values, samples, done: layer.done });
+            if waiting.len() < MIN_RANGE || layer.done >= 1.0 {
+                return;
             }
+            let mut begin = first as u64;
+            for values in waiting.chunks(waiting.len().div_ceil(waiting.len().div_ceil(MAX_RANGE)))
+            {
+                let end = begin + values.len() as u64;
+                let Ok(keys) = KeyRange::new(begin, end) else { continue };
+                finished(FinishedRange { keys, values: values.into(), samples, done: layer.done });
+                begin = end;
+            }
+            waiting.clear();
         };
         let loss = source.gradient_by_layer(rows, params, gradient, &mut add)?;
         Ok(Computed { loss, samples })
