@@ -77,6 +77,36 @@ fn an_axis_compares_a_process_with_the_built_in_model() {
 }
 
 #[test]
+fn a_given_process_takes_the_place_of_the_networks_of_an_experiment() {
+    let folder = TempDir::new().unwrap();
+    let (file, out) = (folder.path().join("spec.toml"), folder.path().join("out"));
+    let axis = "name = 'network'\nvalues = ['small', 'times']\n[axis.settings]\n\
+                small = { model = 'softmax' }\ntimes = { model = 'timing:5000' }";
+    let spec = SPEC.replace("name = 'consistency'\nvalues = ['bsp', 'asp']", axis);
+    fs::write(&file, spec.replace("SOURCE", &format!("data = '{DATA}'"))).unwrap();
+    let ran = |more: &[&str]| {
+        let run = ["experiment", "run", path(&file), "--out", path(&out), "--quiet"];
+        finish(&[&run, more].concat()).with_code(0);
+        let mut runs = csv::Reader::from_path(out.join("runs.csv")).unwrap();
+        let names = runs.headers().unwrap().clone();
+        let place = |wanted| names.iter().position(|name| name == wanted).unwrap();
+        let columns = ["network", "accuracy", "updates"].map(place);
+        let rows = runs.records().map(|row| row.unwrap());
+        let found: Vec<_> = rows.map(|row| columns.map(|it| row[it].to_owned())).collect();
+        fs::remove_dir_all(&out).unwrap();
+        found
+    };
+    let wanted = ran(&[]);
+    assert_eq!(wanted.len(), 2);
+    assert_eq!(ran(&["--set", &format!("process={}", served())]), wanted);
+    // Without an axis of models.
+    fs::write(&file, SPEC.replace("SOURCE", "data = 'synthetic:60'\nmodel = 'mlp:4'")).unwrap();
+    let given = ["--set", &format!("process={}", served())];
+    let run = ["experiment", "run", path(&file), "--out", path(&out), "--quiet"];
+    finish(&[&run, &given[..]].concat()).with_code(0);
+}
+
+#[test]
 fn a_job_with_a_process_is_validated() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("spec.toml");

@@ -12,11 +12,11 @@ use crate::job::{DATA, JobFlags, Layers, OF_PROCESS, absolute_data, settings};
 /// Fills `[job]`, weakest first: defaults, the specification, the environment, `--set`.
 pub(crate) fn resolve(spec: &mut Spec, set: &[(String, String)]) -> anyhow::Result<()> {
     for (key, value, variable) in Layers::gather(None, &JobFlags::default())?.environment() {
-        replace(spec, key, &value, &format!("{variable}={value}"))?;
+        set_all(spec, key, &value, &format!("{variable}={value}"))?;
     }
     for (key, value) in set {
         is_setting(key).map_err(|why| anyhow::anyhow!("--set {key}={value}: {why}"))?;
-        replace(spec, key, value, &format!("--set {key}={value}"))?;
+        set_all(spec, key, value, &format!("--set {key}={value}"))?;
     }
     let made = spec.axis.iter().flat_map(|axis| axis.made_by_all().into_iter().map(str::to_owned));
     let made: BTreeSet<String> = made.filter(|key| !is_list(key)).collect();
@@ -50,6 +50,34 @@ fn replaced(spec: &Spec) -> BTreeMap<&str, &str> {
         .iter()
         .flat_map(|axis| axis.keys().into_iter().map(|key| (key, axis.name.as_str())));
     keys.filter(|(key, _)| !is_list(key)).collect()
+}
+
+/// Changes a setting of all runs. A compute process takes the place of their models.
+fn set_all(spec: &mut Spec, key: &str, value: &str, place: &str) -> anyhow::Result<()> {
+    let is_model = key == "process" && value != "none" && !replaced(spec).contains_key("process");
+    if is_model && give_process(spec, value) {
+        return Ok(());
+    }
+    replace(spec, key, value, place)
+}
+
+/// Removes the models and the data of the job, which a compute process has. Where an axis has the
+/// models, the process takes the place of each but those of times alone; then returns true.
+fn give_process(spec: &mut Spec, process: &str) -> bool {
+    let mut is_on_axis = false;
+    for settings in spec.axis.iter_mut().flat_map(|axis| axis.settings.values_mut()) {
+        let Some(Text(model)) = settings.get("model") else { continue };
+        let takes = !model.starts_with("timing:");
+        let own = OF_PROCESS.into_iter().filter(|_| takes);
+        let process = ("process", if takes { process } else { "none" });
+        settings
+            .extend(own.chain([process]).map(|(key, it)| (key.to_owned(), Text(it.to_owned()))));
+        is_on_axis = true;
+    }
+    if !is_on_axis {
+        OF_PROCESS.iter().for_each(|(key, _)| drop(spec.job.remove(*key)));
+    }
+    is_on_axis
 }
 
 fn replace(spec: &mut Spec, key: &str, value: &str, place: &str) -> anyhow::Result<()> {

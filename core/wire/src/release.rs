@@ -5,7 +5,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 /// The protocol version that this build speaks.
-pub const PROTOCOL_VERSION: u8 = 33;
+pub const PROTOCOL_VERSION: u8 = 34;
 /// The release of this build. Servers and workers must be of the same release.
 pub const BUILD: &str = env!("CARGO_PKG_VERSION");
 

@@ -127,7 +127,7 @@ impl Worker {
     /// Disconnects from all servers and reconnects after a pause, or gives up.
     pub(super) fn come_back(&mut self, now: Time, why: String, out: &mut Outbox) {
         self.standing = Standing::Stranger;
-        (self.early, self.early_values) = (None, EarlyValues::default());
+        (self.sent_ranges, self.early_values) = (None, EarlyValues::default());
         self.servers.close(out);
         if self.draining {
             return self.finish(Ok(EndReason::Stopped), out);

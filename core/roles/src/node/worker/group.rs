@@ -280,7 +280,7 @@ impl Worker {
         };
         let before = core::mem::replace(&mut self.servers, servers);
         self.servers.keep(before, out);
-        (self.standing, self.early) = (Standing::Admitted, None);
+        (self.standing, self.sent_ranges) = (Standing::Admitted, None);
         let peers = self.servers.others.iter().filter_map(|other| Some(other.link.as_ref()?.peer));
         for peer in peers.collect::<Vec<_>>() {
             self.attach(peer, out);

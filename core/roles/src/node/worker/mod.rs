@@ -185,7 +185,7 @@ pub struct Worker {
     base: Option<Arc<Vec<f32>>>,
     /// The keys of the current gradient that were sent before the rest; none if it must be sent
     /// whole, because connections changed meanwhile.
-    early: Option<Coverage>,
+    sent_ranges: Option<Coverage>,
     /// Values of the next version that have come before its update.
     early_values: EarlyValues,
     draining: bool,
@@ -253,7 +253,7 @@ impl Worker {
             unknown: Unknown::new(),
             filter_chain: None,
             base: None,
-            early: None,
+            sent_ranges: None,
             early_values: EarlyValues::default(),
             draining: false,
             drain_by: Time::ZERO,

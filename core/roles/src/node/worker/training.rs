@@ -110,7 +110,7 @@ impl Worker {
         let member = admitted(&self.member);
         let Some((grant, parameters)) = self.work.begin(now) else { return };
         let Grant { sequence, version, task } = grant;
-        (self.base, self.early) = (Some(parameters.clone()), Some(Coverage::default()));
+        (self.base, self.sent_ranges) = (Some(parameters.clone()), Some(Coverage::default()));
         out.push(Effect::Report(Event::Received { sequence, version }));
         out.push(Effect::Compute(Compute {
             ticket: member.ticket(grant),
@@ -132,7 +132,7 @@ impl Worker {
         if ticket != admitted(&self.member).ticket(grant) || !self.can_push() {
             return;
         }
-        if self.early.as_mut().is_some_and(|early| early.add(keys)) {
+        if self.sent_ranges.as_mut().is_some_and(|early| early.add(keys)) {
             let computed = (samples, 0.0, Duration::ZERO);
             let header = PushHeader { keys, ..self.push_header(grant, computed) };
             self.send_range(now, header, &values, out);
@@ -180,7 +180,7 @@ impl Worker {
         out.extend(self.servers.recycle(base).map(Effect::Recycle));
         self.work.send(push.clone());
         if self.can_push() {
-            match self.early.take().filter(|early| !early.is_empty()) {
+            match self.sent_ranges.take().filter(|early| !early.is_empty()) {
                 None => self.send_push(now, push, out),
                 Some(early) => self.send_rest(now, &push, &early, out),
             }
