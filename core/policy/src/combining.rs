@@ -15,6 +15,7 @@ use crate::in_network::{Layout, Packet, PacketError, Streaming};
 use crate::job::Job;
 use pstrain_compute::filter::Filtered;
 use pstrain_compute::id::WorkerId;
+use pstrain_compute::params::KeyRange;
 use pstrain_compute::rng::Stream;
 
 /// How the workers of a group combine their work.
@@ -214,6 +215,39 @@ impl Combining {
                 Self::Gossip(Mixing::new(*rank, Arc::clone(weights), len), Own::Awaited)
             }
         }
+    }
+
+    /// Takes the gradient's keys in the order in which its layers are computed, those from
+    /// `trained` on at the end. All ranks must do so.
+    #[must_use]
+    pub fn by_layers(self, trained: usize) -> Self {
+        match self {
+            Self::Reduce(reduction) => Self::Reduce(reduction.by_layers(trained)),
+            other => other,
+        }
+    }
+
+    /// Takes a range of the rank's own gradient, of so many parameters, which is summed `factor`
+    /// times, before the rest is there. Does nothing where the gradient is needed whole.
+    ///
+    /// # Panics
+    /// If the range was given before.
+    pub fn give_range(
+        &mut self,
+        keys: KeyRange,
+        values: &[f32],
+        (factor, parameters): (f32, usize),
+        out: &mut Vec<Outgoing>,
+    ) {
+        if let Self::Reduce(reduction) = self {
+            reduction.give(keys, values, (factor, parameters), out);
+        }
+    }
+
+    /// True if a part of the rank's own gradient was given, and the rest was not.
+    #[must_use]
+    pub fn is_given_in_part(&self) -> bool {
+        matches!(self, Self::Reduce(reduction) if reduction.is_given_in_part())
     }
 
     /// Begins, before the gradient is here.

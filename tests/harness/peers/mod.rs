@@ -23,14 +23,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pstrain_compute::id::{PeerId, Version, WorkerId};
+use pstrain_compute::params::KeyRange;
 use pstrain_compute::rng::{Random, Stream};
 use pstrain_compute::time::Time;
 use pstrain_policy::architecture::Architecture;
 use pstrain_policy::job::{InitialFrom, heartbeat};
 use pstrain_policy::trainer::Trainer;
 use pstrain_roles::node::{
-    Compute, Computed, Effect, Event, Input, Meeting, Node, NodeError, Outbox, Peer, PeerConfig,
-    Prepared, Target,
+    Compute, Computed, ComputedRange, Effect, Event, Input, Meeting, Node, NodeError, Outbox, Peer,
+    PeerConfig, Prepared, Target, Ticket,
 };
 use pstrain_wire::worker::EndReason;
 use pstrain_wire::{Message, Status};
@@ -466,6 +467,9 @@ impl<'a> Lab<'a> {
         let computed = computed.expect("a task of this worker");
         self.checker.computes(worker, order, &gradient, computed.samples);
         let took = self.span(self.compute);
+        if order.by_range {
+            self.finish_ranges(process, (order.ticket, computed.samples), &gradient, took);
+        }
         let computed = Computed {
             ticket: order.ticket,
             gradient,
@@ -474,6 +478,26 @@ impl<'a> Lab<'a> {
             took,
         };
         self.after(took, Happening::Input(process, Input::Computed(computed)));
+    }
+
+    /// Lets some ranges of a gradient, which takes so long, be final before the rest.
+    fn finish_ranges(
+        &mut self,
+        process: usize,
+        (ticket, samples): (Ticket, u32),
+        gradient: &[f32],
+        took: Duration,
+    ) {
+        let (mut end, mut at) = (gradient.len() as u64, Duration::ZERO);
+        while end > 1 && self.random.below(4) > 0 {
+            let begin = 1 + self.random.below(end - 1);
+            let Ok(keys) = KeyRange::new(begin, end) else { return };
+            at += (took - at).mul_f64(self.random.unit());
+            let values = gradient[keys.indices()].to_vec();
+            let range = ComputedRange { ticket, keys, values, samples };
+            self.after(at, Happening::Input(process, Input::ComputedRange(range)));
+            end = begin;
+        }
     }
 
     fn result(mut self) -> PeersRun {

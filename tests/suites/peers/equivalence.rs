@@ -5,11 +5,12 @@
 use pstrain_compute::filter::FilterSpec;
 use pstrain_compute::id::{BatchId, WorkerId};
 use pstrain_compute::local_training::LocalTraining;
+use pstrain_compute::model::{Activation, ModelSpec};
 use pstrain_compute::optim::{OptimizerSpec, UpdateSpec};
 use pstrain_compute::rng::Stream;
 use pstrain_compute::task::Task;
 use pstrain_policy::architecture::Architecture;
-use pstrain_policy::job::BudgetKind;
+use pstrain_policy::job::{BudgetKind, Exchange};
 use pstrain_policy::rules::Aggregation;
 use pstrain_policy::trainer::Trainer;
 use pstrain_tests::{Kind, PeersEnded, Toy, VirtualRun, bits, partition_of, simulate_toy_peers};
@@ -63,6 +64,33 @@ fn values_of_16_bits_are_the_same_over_every_transport() {
                 let who = format!("{architecture}, {filter} over {kind:?}");
                 assert_eq!(bits(&run.parameters), bits(&wanted.parameters), "{who}");
             }
+        }
+    }
+}
+
+#[test]
+fn gradients_given_layer_by_layer_end_at_the_same_bits_in_less_time() {
+    let slow = "all.rate=100mbit all.down.rate=100mbit all.delay=1ms all.down.delay=1ms";
+    for architecture in Architecture::replicated().filter(|it| it.algorithm().is_some()) {
+        for in_flight in [None, Some(2)] {
+            let mut toy = plain(architecture, 3, 120, false);
+            let hidden = vec![160; 4];
+            toy.job.model = ModelSpec::Mlp { hidden, activation: Activation::Relu };
+            toy.job.mode.in_flight = in_flight;
+            let run = |toy: &Toy| {
+                ended(simulate_toy_peers(&VirtualRun::new(toy, slow, "40ms 2.factor=1.1")))
+            };
+            let whole = run(&toy);
+            toy.job.exchange = Exchange::Layers;
+            let layers = run(&toy);
+            let who = format!("{architecture}, in-flight {in_flight:?}");
+            let (parameters, time) = (layers.parameters, layers.time);
+            assert_eq!(bits(&parameters), bits(&whole.parameters), "{who}");
+            // With two in flight the sum overlaps with the next gradient anyway.
+            let most = if in_flight.is_none() { 0.95 } else { 1.02 };
+            assert!(time < whole.time.mul_f64(most), "{who}: {time:?}, of {:?}", whole.time);
+            let on_threads = ended(on_threads(Kind::ALL[0], &toy)).parameters;
+            assert_eq!(bits(&on_threads), bits(&parameters), "{who}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use pstrain_compute::rng::Stream;
 use pstrain_policy::architecture::Architecture;
 use pstrain_policy::in_network::Layout;
-use pstrain_policy::job::{InitialFrom, OnLoss};
+use pstrain_policy::job::{Exchange, InitialFrom, OnLoss};
 use pstrain_policy::rules::Aggregation;
 use pstrain_tests::{PeerFaults, Toy, for_seeds, run_peers};
 use pstrain_wire::worker::EndReason;
@@ -40,6 +40,9 @@ pub(super) fn job_of(seed: u64, least: u64) -> Toy {
     toy.job.mode.in_flight = (random.below(3) == 0).then_some(2);
     if random.below(3) == 0 {
         toy.job.initial = InitialFrom::Worker;
+    }
+    if random.below(2) == 0 && architecture.algorithm().is_some() {
+        toy.job.exchange = Exchange::Layers;
     }
     toy
 }

@@ -4,10 +4,12 @@ use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::ops::Range;
 
 use super::precision::{Precision, pack, unpack};
 use super::{Collective, Content, Op, Outgoing, Rank, ReductionError};
+use pstrain_compute::params::{Coverage, KeyRange};
 
 /// The most values of a piece: 64 KiB of a short vector, 256 KiB of a long one. Larger pieces keep
 /// more ranks waiting, smaller ones cost more messages, and a transport copies the beginning of
@@ -60,6 +62,8 @@ struct Own {
     factor: f32,
     /// True if the rank has no part in the sum.
     is_absent: bool,
+    /// The keys whose values are here; none if all are.
+    came: Option<Coverage>,
 }
 
 /// A piece of the vector.
@@ -130,14 +134,69 @@ impl Reduction {
         self.spares.extend(spares);
     }
 
-    /// Begins with the rank's own values, which are summed `factor` times.
+    /// Sums the last keys first, those from `trained` on at the end: the order in which the layers
+    /// of a gradient are computed. All ranks must do so.
+    #[must_use]
+    pub fn by_layers(mut self, trained: usize) -> Self {
+        self.pieces.sort_by_key(|piece| (piece.keys.end > trained, Reverse(piece.keys.start)));
+        self
+    }
+
+    /// Begins with the rank's own values, which are summed `factor` times. Values that were
+    /// [given](Self::give) before are not given again.
     ///
     /// # Panics
     /// If it has begun already, or the number of values is another.
     pub fn begin(&mut self, own: Vec<f32>, factor: f32, out: &mut Vec<Outgoing>) {
         let len = self.pieces.iter().map(|piece| piece.keys.end).max();
         assert!(len.is_none_or(|len| len == own.len()), "{} values, of {len:?}", own.len());
-        self.begin_with(Own { values: own, factor, is_absent: false }, out);
+        let gaps: Vec<KeyRange> = match (&self.own, KeyRange::new(0, own.len() as u64)) {
+            (Some(Own { came: Some(came), .. }), Ok(all)) => came.gaps(all).collect(),
+            _ => {
+                let own = Own { values: own, factor, is_absent: false, came: None };
+                return self.begin_with(own, out);
+            }
+        };
+        for keys in gaps {
+            self.take(keys, &own[keys.indices()], factor, own.len());
+        }
+        self.own.iter_mut().for_each(|own| own.came = None);
+        self.advance_all(out);
+    }
+
+    /// Takes some of the rank's own values, of `len`, before the others are there.
+    ///
+    /// # Panics
+    /// If they were given before, or it has begun.
+    pub fn give(
+        &mut self,
+        keys: KeyRange,
+        values: &[f32],
+        (factor, len): (f32, usize),
+        out: &mut Vec<Outgoing>,
+    ) {
+        if self.pieces.is_empty() {
+            return; // the only rank
+        }
+        self.take(keys, values, factor, len);
+        self.advance_all(out);
+    }
+
+    fn take(&mut self, keys: KeyRange, values: &[f32], factor: f32, len: usize) {
+        let own = self.own.get_or_insert_with(|| {
+            let came = Some(Coverage::default());
+            Own { values: vec![0.0; len], factor, is_absent: false, came }
+        });
+        let is_new = own.came.as_mut().is_some_and(|came| came.add(keys));
+        assert!(is_new, "{keys} of own values twice");
+        let place = &mut own.values[keys.indices()];
+        place.copy_from_slice(values);
+        if let Precision::Sixteen(format) = self.precision {
+            place
+                .iter_mut()
+                .for_each(|value| *value = format.decode(format.encode(*value * factor)));
+            own.factor = 1.0;
+        }
     }
 
     /// Begins without values of the rank's own: it passes on the values of others, and nothing
@@ -146,7 +205,8 @@ impl Reduction {
     /// # Panics
     /// If it has begun already.
     pub fn begin_without(&mut self, len: usize, out: &mut Vec<Outgoing>) {
-        self.begin_with(Own { values: vec![0.0; len], factor: 1.0, is_absent: true }, out);
+        let own = Own { values: vec![0.0; len], factor: 1.0, is_absent: true, came: None };
+        self.begin_with(own, out);
     }
 
     fn begin_with(&mut self, mut own: Own, out: &mut Vec<Outgoing>) {
@@ -161,6 +221,11 @@ impl Reduction {
             own.factor = 1.0;
         }
         self.own = Some(own);
+        self.advance_all(out);
+    }
+
+    /// Goes on with all pieces that own values have let go on.
+    fn advance_all(&mut self, out: &mut Vec<Outgoing>) {
         // Others may have sent values of pieces that they begin.
         for piece in 0..self.pieces.len() {
             if !self.pieces[piece].starts_here() {
@@ -175,6 +240,9 @@ impl Reduction {
         while let Some(piece) = self.pieces.get(self.begun) {
             let index = self.begun;
             if piece.starts_here() {
+                if !self.own.as_ref().is_some_and(|own| own.has(&piece.keys)) {
+                    return; // all ranks begin pieces in this order
+                }
                 // One at least, even if it is larger.
                 if self.flight > 0 && self.flight + piece.keys.len() > self.most_flight {
                     return;
@@ -232,6 +300,12 @@ impl Reduction {
         self.open == 0 && self.own.is_some()
     }
 
+    /// True if some of the rank's own values are here, and others are awaited.
+    #[must_use]
+    pub fn is_given_in_part(&self) -> bool {
+        self.own.as_ref().is_some_and(|own| own.came.is_some())
+    }
+
     /// The sums, and memory to [lend](Self::lend) to the next reduction. The rank's own values if
     /// the sums are not all here.
     #[must_use]
@@ -256,6 +330,7 @@ impl Reduction {
         }
         while let Some(op) = it.program.get(it.next) {
             match *op {
+                Op::Own | Op::AddOwn if !own.has(&it.keys) => return, // being computed
                 Op::Own => it.value = own.piece(it.keys.clone(), spares),
                 Op::AddOwn if own.is_absent => {}
                 Op::AddOwn if it.value.is_empty() => {
@@ -379,6 +454,13 @@ impl Piece {
 }
 
 impl Own {
+    /// True if the values of `keys` are here.
+    fn has(&self, keys: &Range<usize>) -> bool {
+        let Some(came) = &self.came else { return true };
+        let keys = KeyRange::new(keys.start as u64, keys.end as u64);
+        keys.is_ok_and(|keys| came.gaps(keys).next().is_none())
+    }
+
     /// The values of a piece, to be summed; nothing if the rank has no part in the sum.
     fn piece(&self, keys: Range<usize>, spares: &mut Vec<Arc<Vec<f32>>>) -> Arc<Vec<f32>> {
         if self.is_absent {

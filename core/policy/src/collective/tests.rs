@@ -37,19 +37,27 @@ fn reduce_weighted(
     seed: u64,
 ) -> (Vec<Vec<f32>>, Vec<Sent>) {
     let parts = vectors.iter().cloned().zip(factors.iter().copied()).map(Some).collect();
-    reduce_parts((collective, precision), vectors[0].len(), parts, seed)
+    reduce_parts((collective, precision), (vectors[0].len(), None), parts, seed)
 }
 
-/// As [`reduce_weighted`]; some ranks may have no vector of so many values.
+/// As [`reduce_weighted`]; some ranks may have no vector of so many values. If there is a number of
+/// `trained` values, ranges of these come one by one, the last first, before the rest.
 fn reduce_parts(
     (collective, precision): (Collective, Precision),
-    len: usize,
+    (len, trained): (usize, Option<usize>),
     mut parts: Vec<Option<(Vec<f32>, f32)>>,
     seed: u64,
 ) -> (Vec<Vec<f32>>, Vec<Sent>) {
     let mut rng = Stream::new(seed).rng();
     let ranks = parts.len() as u32;
-    let new = |rank| Reduction::new(collective, precision, rank, ranks, len);
+    let new = |rank| {
+        let reduction = Reduction::new(collective, precision, rank, ranks, len);
+        match trained {
+            Some(trained) => reduction.by_layers(trained),
+            None => reduction,
+        }
+    };
+    let mut ends = vec![trained.unwrap_or_default(); parts.len()];
     let mut reductions: Vec<Reduction> = (0..ranks).map(new).collect();
     let mut links: BTreeMap<(Rank, Rank), VecDeque<Outgoing>> = BTreeMap::new();
     let mut sent = vec![(0, 0); parts.len()];
@@ -73,8 +81,19 @@ fn reduce_parts(
         let choice = rng.below(choices as u64) as usize;
         let mut out = Vec::new();
         if let Some(&rank) = waiting.get(choice) {
-            begun.push(rank);
             let reduction = &mut reductions[rank as usize];
+            let (end, part) = (&mut ends[rank as usize], &parts[rank as usize]);
+            if let Some((own, factor)) = part
+                && rng.below(4) > 0
+                && let begin = rng.below(*end as u64 + 1)
+                && let Ok(keys) = KeyRange::new(begin, *end as u64)
+            {
+                reduction.give(keys, &own[keys.indices()], (*factor, len), &mut out);
+                *end = begin as usize;
+                post(rank, out, &mut links);
+                continue;
+            }
+            begun.push(rank);
             match parts[rank as usize].take() {
                 Some((own, factor)) => reduction.begin(own, factor, &mut out),
                 None => reduction.begin_without(len, &mut out),
@@ -90,6 +109,24 @@ fn reduce_parts(
     }
     assert!(reductions.iter().all(Reduction::is_done), "{collective:?} with {ranks} ranks");
     (reductions.into_iter().map(|reduction| reduction.into_parts().0).collect(), sent)
+}
+
+#[test]
+fn ranges_that_come_as_layers_are_computed_end_at_the_bits_of_whole_vectors() {
+    for collective in all() {
+        for (seed, ranks) in (0..).zip([1, 2, 3, 4, 5, 7]) {
+            let len = 70_000 + 9_000 * ranks as usize;
+            let parts: Vec<_> =
+                vectors(ranks, len, seed).into_iter().map(|it| Some((it, 0.3))).collect();
+            let scheme = (collective, Precision::Single);
+            let (wanted, sent) = reduce_parts(scheme, (len, None), parts.clone(), seed);
+            let (found, also) = reduce_parts(scheme, (len, Some(len - 5_000)), parts, seed + 1);
+            assert_eq!(sent, also, "{collective:?}, {ranks} ranks");
+            for (wanted, found) in wanted.iter().zip(&found) {
+                assert_eq!(bits(wanted), bits(found), "{collective:?}, {ranks} ranks");
+            }
+        }
+    }
 }
 
 fn plain(content: Content) -> Arc<Vec<f32>> {
@@ -141,7 +178,7 @@ proptest! {
         };
         for collective in all() {
             let parts = parts().map(|(vector, is_absent)| (!is_absent).then_some((vector, 1.0)));
-            let (sums, sent) = reduce_parts((collective, precision), len, parts.collect(), seed);
+            let (sums, sent) = reduce_parts((collective, precision), (len, None), parts.collect(), seed);
             for sum in &sums {
                 prop_assert_eq!(bits(sum), bits(&sums[0]));
             }

@@ -80,6 +80,17 @@ impl Job {
         needs.into_iter().find(|(holds, _)| !holds).map(|(_, needs)| needs)
     }
 
+    /// True if gradients can travel without a server as `exchange` says.
+    fn suits_without_servers(&self) -> bool {
+        match self.exchange {
+            Exchange::Combined => true,
+            Exchange::Separate => false, // workers pull nothing
+            Exchange::Layers => {
+                self.architecture.algorithm().is_some() && self.membership.partial_after.is_none()
+            }
+        }
+    }
+
     /// The first setting that workers without a server cannot have: its required value, and the
     /// reason.
     fn without_servers_needs(&self) -> Option<&'static str> {
@@ -142,7 +153,7 @@ impl Job {
                 self.redundancy == Redundancy::None && is_equal,
                 "redundancy = none and work = equal: each worker computes on its own rows",
             ),
-            (self.exchange == Exchange::Combined, "exchange = combined: workers pull nothing"),
+            (self.suits_without_servers(), "exchange = combined, or layers with an all-reduce"),
             (
                 self.filters.is_none() || !self.model.has_state(),
                 "no filters with a model that has state beside its parameters",

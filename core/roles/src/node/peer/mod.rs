@@ -245,6 +245,7 @@ impl Node for Peer {
                 }
             }
             Input::Prepared(prepared) => self.on_prepared(now, prepared, out),
+            Input::ComputedRange(range) => self.on_computed_range(now, range, out),
             Input::Computed(computed) => self.on_computed(now, computed, out),
             Input::EvaluatedHere(ticket, result) => {
                 self.on_evaluated_here(now, ticket, result, out);
@@ -257,8 +258,7 @@ impl Node for Peer {
             Input::Drain => self.leave(now, Ok(EndReason::Stopped), out),
             Input::Wake => self.on_wake(now, out),
             // Inputs of other roles.
-            Input::ComputedRange(_)
-            | Input::Evaluated(_)
+            Input::Evaluated(_)
             | Input::Unevaluated { .. }
             | Input::Initial(_)
             | Input::Checkpoint(_)

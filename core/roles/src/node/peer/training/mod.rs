@@ -17,7 +17,7 @@ use self::partial::Activation;
 use super::opening::Opening;
 use super::pairs::Pairs;
 use super::{Joined, Peer, joined};
-use crate::node::{Compute, Computed, Effect, Event, Outbox, Ticket};
+use crate::node::{Compute, Computed, ComputedRange, Effect, Event, Outbox, Ticket};
 use pstrain_compute::id::{Incarnation, PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::model::Model;
 use pstrain_compute::optim::OptimError;
@@ -27,7 +27,7 @@ use pstrain_compute::time::Time;
 use pstrain_policy::aggregate::Aggregator;
 use pstrain_policy::collective::{Content, Outgoing, Rank};
 use pstrain_policy::combining::{Combined, Combining, Part, Place, Scheme};
-use pstrain_policy::job::Job;
+use pstrain_policy::job::{Exchange, Job};
 use pstrain_policy::lockstep::{Lockstep, Member};
 use pstrain_wire::peers::{Contributed, Inherit, Piece, PieceHeader, Reduced, Snapshot};
 use pstrain_wire::{EncodedPiece, EncodedPieceHeader, MemberMessage, Message};
@@ -45,6 +45,8 @@ pub(super) struct Training {
     pub(super) parameters: Arc<Vec<f32>>,
     aggregator: Aggregator,
     stage: Stage,
+    /// Ranges of a gradient are given to the update as soon as they are computed.
+    by_layers: bool,
     /// The exchanges with single neighbors, if the worker trains at its own pace.
     pub(super) pairs: Option<Pairs>,
     /// The gradient that is being computed.
@@ -167,6 +169,7 @@ impl Training {
             parameters: Arc::new(job.initial(model)),
             aggregator,
             stage: Stage::Idle,
+            by_layers: job.exchange == Exchange::Layers,
             pairs: Pairs::of(&scheme, worker, len),
             computing: None,
             next: None,
@@ -274,6 +277,16 @@ impl Training {
         }
     }
 
+    /// The update of `version` at this place in the group, before it begins.
+    fn combining(&self, place: &Place, version: Version) -> Combining {
+        let updates = version.0.saturating_sub(self.together.0);
+        let combining = Combining::new(place, self.parameters.len(), updates);
+        match self.by_layers {
+            true => combining.by_layers(self.aggregator.trained()),
+            false => combining,
+        }
+    }
+
     /// True if the worker waits for the state of training.
     pub(super) const fn is_behind(&self) -> bool {
         matches!(self.stage, Stage::Behind(_))
@@ -287,6 +300,12 @@ impl Training {
     /// Makes an update. Returns true if an evaluation is due.
     fn update(&mut self, combined: Combined, job: &Job) -> bool {
         match combined {
+            // A gradient that is not finite was found so after its first ranges were added.
+            Combined::Gradient(gradient, _)
+                if self.by_layers && self.first_not_finite(&gradient).is_some() =>
+            {
+                self.lockstep.advance(&job.stopping)
+            }
             Combined::Gradient(mut gradient, absent) => {
                 let worker_of = |rank: Rank| self.lockstep.member(rank as usize);
                 let absent: Vec<WorkerId> = absent.into_iter().filter_map(worker_of).collect();
@@ -338,7 +357,7 @@ impl Training {
             amount: job.amount(task),
             parameters: Arc::clone(&self.parameters),
             scratch: core::mem::take(&mut self.spare),
-            by_range: false,
+            by_range: self.by_layers,
         }));
     }
 
@@ -382,8 +401,7 @@ impl Peer {
             false => training.place.clone(),
         };
         let begun = training.ahead.take_if(|(ahead, _)| *ahead == version);
-        let updates = version.0.saturating_sub(training.together.0);
-        let new = || Combining::new(&place, len, updates);
+        let new = || training.combining(&place, version);
         let mut combining = begun.map_or_else(new, |(_, combining)| combining);
         let mut outgoing = Vec::new();
         combining.begin(&training.parameters, &mut outgoing);
@@ -406,6 +424,30 @@ impl Peer {
         if is_activated {
             self.activate(now, version, out);
         }
+    }
+
+    /// Gives a range of the gradient in progress to the update in progress, if it is the update's.
+    pub(super) fn on_computed_range(&mut self, now: Time, range: ComputedRange, out: &mut Outbox) {
+        let Some(member) = &mut self.member else { return };
+        let of_member = (member.run, member.incarnation);
+        let Some(training) = member.training() else { return };
+        let ComputedRange { ticket, keys, values, .. } = range;
+        let is_its = (ticket.run, ticket.incarnation) == of_member;
+        let (share, parameters) =
+            (training.lockstep.share(training.worker), training.parameters.len());
+        let (Some(computing), Some(share)) = (training.computing.filter(|_| is_its), share) else {
+            return; // called off, or the worker has no mini-batch left
+        };
+        let is_ordered = (computing.sequence, computing.base) == (ticket.sequence, ticket.base);
+        let Stage::Stepping(step) = &mut training.stage else { return };
+        let is_due = is_ordered && computing.task == share.task && !step.is_given;
+        if !is_due || first_not_finite(keys, &values).is_some() {
+            return; // it goes with the whole
+        }
+        let (factor, mut outgoing) = (share.factor, Vec::new());
+        step.combining.give_range(keys, &values, (factor, parameters), &mut outgoing);
+        step.unsent.extend(outgoing);
+        self.go_on(now, out);
     }
 
     pub(super) fn on_computed(&mut self, now: Time, computed: Computed, out: &mut Outbox) {
@@ -452,7 +494,9 @@ impl Peer {
         step.own = Some(own);
         training.gave(now, own.base, job.membership.partial_after);
         let parameters = &training.parameters;
-        let part = match (&mut training.filtering, own.not_finite) {
+        // The rest of a gradient makes the sum not finite, and no member applies it.
+        let is_begun = step.combining.is_given_in_part();
+        let part = match (&mut training.filtering, own.not_finite.filter(|_| !is_begun)) {
             (_, Some(_)) => Part::NotFinite,
             (None, None) => {
                 // Without state there is no need to count the members.

@@ -76,13 +76,10 @@ impl Peer {
                 })
             }
             _ => {
-                let (place, len) = (&training.place, training.parameters.len());
-                let updates = version.0.saturating_sub(training.together.0);
-                let new = || (version, Combining::new(place, len, updates));
-                let (_, ahead) = match &mut training.ahead {
-                    Some(ahead) if ahead.0 == version => ahead,
-                    ahead => ahead.insert(new()),
-                };
+                let begun = training.ahead.take_if(|(begun, _)| *begun == version);
+                let new = || (version, training.combining(&training.place, version));
+                let begun = begun.unwrap_or_else(new);
+                let (_, ahead) = training.ahead.insert(begun);
                 ahead.receive(from, piece, content, &mut outgoing)
             }
         };
