@@ -81,7 +81,7 @@ fn a_given_process_takes_the_place_of_the_networks_of_an_experiment() {
     let folder = TempDir::new().unwrap();
     let (file, out) = (folder.path().join("spec.toml"), folder.path().join("out"));
     let axis = "name = 'network'\nvalues = ['small', 'times']\n[axis.settings]\n\
-                small = { model = 'softmax' }\ntimes = { model = 'timing:5000' }";
+                small = { model = 'mlp:21' }\ntimes = { model = 'timing:5000' }";
     let spec = SPEC.replace("name = 'consistency'\nvalues = ['bsp', 'asp']", axis);
     fs::write(&file, spec.replace("SOURCE", &format!("data = '{DATA}'"))).unwrap();
     let ran = |more: &[&str]| {
