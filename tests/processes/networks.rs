@@ -156,8 +156,12 @@ fn gradients_that_leave_layer_by_layer_end_at_the_same_bits_through_failures() {
     let job = [&job[..], &JOB, &SLOWLY].concat();
     let wanted = json(&[&["run", "--json"], &job]);
     let layers = [&job[..], &["--exchange", "layers"]].concat();
-    let variants: [&[&str]; 3] =
-        [&["--transport", "unix"], &["--transport", "tcp", "--servers", "2"], &["--threads", "2"]];
+    let variants: [&[&str]; 4] = [
+        &["--transport", "unix"],
+        &["--transport", "tcp", "--servers", "2"],
+        &["--threads", "2"],
+        &["--architecture", "all-reduce:all-to-all"],
+    ];
     for variant in variants {
         let found = json(&[&["run", "--json"], &layers, variant]);
         assert_eq!(found["params_sha256"], wanted["params_sha256"], "{variant:?}");
@@ -190,8 +194,8 @@ fn gradients_that_leave_layer_by_layer_end_at_the_same_bits_through_failures() {
     refused(&["--filters", "top-k:0.01"], "no filters");
     refused(&["--local-training", "sgd:4"], "no local training");
     refused(&["--redundancy", "cyclic:1"], "redundancy = none");
-    let ring = ["--architecture", "all-reduce:ring", "--exchange", "layers"];
-    finish(&[&["run"], &ring[..]].concat()).refused(2, &["exchange = combined"]);
+    let gossip = ["--architecture", "gossip:d-psgd", "--exchange", "layers"];
+    finish(&[&["run"], &gossip[..]].concat()).refused(2, &["exchange = combined"]);
 }
 
 #[test]

@@ -282,8 +282,8 @@ impl PushHeader {
 pub struct Parameters {
     /// Everything but the values.
     pub header: ParametersHeader,
-    /// The values, one for each key but those that the worker was sent early: the payload. Shared by
-    /// all workers that pull this version.
+    /// The values, one for each key but the keys that the worker was sent early: the payload.
+    /// Shared by all workers that pull this version.
     pub values: Arc<Vec<f32>>,
     /// The changes since the last parameters of this connection, which travel instead of the
     /// values: the payload, if there is one.
@@ -360,8 +360,9 @@ pub struct ParametersHeader {
     pub version: Version,
     /// The keys of the values.
     pub keys: KeyRange,
-    /// The push that is allowed now; 0 with [early](Parameters::early) values. If the worker was allowed this push before, and still computes
-    /// it on an earlier version, it must compute it on this version instead.
+    /// The push that is allowed now; 0 with [early](Parameters::early) values. If the worker was
+    /// allowed this push before, and still computes it on an earlier version, it must compute it on
+    /// this version instead.
     pub sequence: Sequence,
     /// The mini-batch that it must be computed from.
     pub task: Task,

@@ -41,7 +41,13 @@ pub(super) fn job_of(seed: u64, least: u64) -> Toy {
     if random.below(3) == 0 {
         toy.job.initial = InitialFrom::Worker;
     }
-    if random.below(2) == 0 && architecture.algorithm().is_some() {
+    toy
+}
+
+/// The same, where gradients leave layer by layer in every second schedule that can.
+fn layered_job_of(seed: u64, least: u64) -> Toy {
+    let mut toy = job_of(seed, least);
+    if seed.is_multiple_of(2) && toy.job.architecture.algorithm().is_some() {
         toy.job.exchange = Exchange::Layers;
     }
     toy
@@ -66,7 +72,7 @@ fn without_faults_every_schedule_ends_at_the_same_parameters() {
         120,
         |seed| describe(seed, 1),
         |seed| {
-            let mut toy = job_of(seed, 1);
+            let mut toy = layered_job_of(seed, 1);
             toy.job.initial = InitialFrom::Seed; // else the first worker that is ready has them
             let [one, other] = [seed, seed + 1000].map(|it| run_peers(&toy, PeerFaults::None, it));
             assert_eq!((one.reason, one.groups), (EndReason::BudgetReached, 1));
@@ -84,7 +90,7 @@ fn after_a_death_the_others_go_on_within_a_lease() {
         1200,
         |seed| describe(seed, 2),
         |seed| {
-            let toy = job_of(seed, 2);
+            let toy = layered_job_of(seed, 2);
             let run = run_peers(&toy, PeerFaults::One, seed);
             assert_eq!(run.reason, EndReason::BudgetReached, "{:?} {:?}", run.faults, run.reasons);
             let lease = toy.job.membership.lease;
@@ -122,7 +128,7 @@ fn a_lost_worker_ends_a_run_that_stops_then() {
         120,
         |seed| describe(seed, 2),
         |seed| {
-            let mut toy = job_of(seed, 2);
+            let mut toy = layered_job_of(seed, 2);
             toy.job.membership.on_loss = OnLoss::Stop;
             let run = run_peers(&toy, PeerFaults::One, seed);
             let is_stopped = matches!(run.reason, EndReason::WorkerLost(..));
@@ -139,7 +145,7 @@ fn an_update_that_one_member_alone_has_made_is_passed_on_or_made_again() {
         1200,
         |seed| describe(seed, 2),
         |seed| {
-            let toy = job_of(seed, 2);
+            let toy = layered_job_of(seed, 2);
             let run = run_peers(&toy, PeerFaults::Ahead, seed);
             assert_eq!(run.reason, EndReason::BudgetReached);
             missed += run.missed;
@@ -158,7 +164,7 @@ fn members_never_diverge_whatever_happens() {
         4800,
         |seed| describe(seed, 2),
         |seed| {
-            let toy = job_of(seed, 2);
+            let toy = layered_job_of(seed, 2);
             let run = run_peers(&toy, faults_of(seed), seed);
             regrouped += run.groups.saturating_sub(1);
             missed += run.missed;

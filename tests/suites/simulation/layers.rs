@@ -42,7 +42,8 @@ fn a_step_takes_at_least_the_computing_and_the_push_and_pull_of_the_first_layer(
     let rate = "all.rate=100mbit all.down.rate=100mbit all.delay=2ms all.down.delay=3ms";
     let (compute, delays) = (Duration::from_millis(90), Duration::from_millis(5));
     let whole = |layers: &[u32]| layers.iter().sum::<u32>() * 4;
-    // A layer of 20,000 parameters takes 6.4 ms on the link, and 12 ms or more in the backward pass.
+    // A layer of 20,000 parameters takes 6.4 ms on the link, and at least 12 ms in the backward
+    // pass.
     for layers in [&[20_000; 5][..], &[30_000, 20_000, 25_000], &[20_000, 17_000, 17_000, 17_000]] {
         let found = step(&timing(layers, Exchange::Layers, rate, "90ms"));
         let bound = compute + delays + 2 * at_100mbit(4 * layers[0]);

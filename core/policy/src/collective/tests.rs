@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::architecture::Architecture;
 use pstrain_compute::float16::Float16;
+use pstrain_compute::params::KeyRange;
 use pstrain_compute::rng::Stream;
 
 fn all() -> impl Iterator<Item = Collective> {

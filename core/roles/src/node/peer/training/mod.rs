@@ -492,10 +492,10 @@ impl Peer {
             return; // the rows of the worker are others in this group
         };
         step.own = Some(own);
-        training.gave(now, own.base, job.membership.partial_after);
-        let parameters = &training.parameters;
         // The rest of a gradient makes the sum not finite, and no member applies it.
         let is_begun = step.combining.is_given_in_part();
+        training.gave(now, own.base, job.membership.partial_after);
+        let parameters = &training.parameters;
         let part = match (&mut training.filtering, own.not_finite.filter(|_| !is_begun)) {
             (_, Some(_)) => Part::NotFinite,
             (None, None) => {

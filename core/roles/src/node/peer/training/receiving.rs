@@ -9,7 +9,6 @@ use crate::node::peer::{Joined, Peer, joined};
 use pstrain_compute::id::Version;
 use pstrain_compute::time::Time;
 use pstrain_policy::collective::{Content, Rank};
-use pstrain_policy::combining::Combining;
 use pstrain_wire::peers::{Piece, PieceHeader};
 use pstrain_wire::{EncodedPiece, EncodedPieceHeader};
 
