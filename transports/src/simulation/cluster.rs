@@ -63,9 +63,9 @@ pub trait Host {
     /// In words, if there are none.
     fn prepare(&mut self, worker: WorkerId, order: Box<Prepare>) -> Result<Prepared, String>;
 
-    /// Computes a gradient. If ranges of it are wanted, appends the ranges that are final before the
-    /// rest, each with the share of the computing that is done then. The computing time is replaced
-    /// by the modelled one.
+    /// Computes a gradient. If ranges of it are wanted, appends the ranges that are final before
+    /// the rest, each with the share of the computing that is done then. The computing time is
+    /// replaced by the modelled one.
     ///
     /// # Errors
     /// Why there is none, in words for the user; the worker ends.

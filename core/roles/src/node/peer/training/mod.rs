@@ -1,6 +1,7 @@
 //! The training of a peer: gradients, their sums, and updates.
 
 mod aggregation;
+mod computing;
 mod filtering;
 mod partial;
 mod receiving;
@@ -12,17 +13,17 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use self::computing::Computing;
 use self::filtering::Filtering;
 use self::partial::Activation;
 use super::opening::Opening;
 use super::pairs::Pairs;
 use super::{Joined, Peer, joined};
-use crate::node::{Compute, Computed, ComputedRange, Effect, Event, Outbox, Ticket};
-use pstrain_compute::id::{Incarnation, PeerId, Sequence, Version, WorkerId};
+use crate::node::{Effect, Outbox};
+use pstrain_compute::id::{PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::model::Model;
 use pstrain_compute::optim::OptimError;
 use pstrain_compute::params::{KeyRange, first_not_finite};
-use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
 use pstrain_policy::aggregate::Aggregator;
 use pstrain_policy::collective::{Content, Outgoing, Rank};
@@ -83,16 +84,6 @@ enum Stage {
     Behind(Vec<u8>),
     /// An update is in progress.
     Stepping(Box<Step>),
-}
-
-/// A gradient that is being computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Computing {
-    /// The number of the gradient.
-    sequence: Sequence,
-    /// The version of its parameters.
-    base: Version,
-    task: Task,
 }
 
 /// An update in progress.
@@ -326,41 +317,6 @@ impl Training {
         }
     }
 
-    /// The number of the gradient of the next update.
-    const fn sequence(&self) -> Sequence {
-        Sequence(self.version().0 + 1)
-    }
-
-    /// True if the gradient of a mini-batch is being computed.
-    fn is_computing(&self, task: Task) -> bool {
-        self.computing.is_some_and(|computing| computing.task == task)
-    }
-
-    /// Orders a gradient from the current parameters, unless it is being computed already.
-    pub(super) fn compute(
-        &mut self,
-        (sequence, task): (Sequence, Task),
-        (run, incarnation): (u64, Incarnation),
-        job: &Job,
-        out: &mut Outbox,
-    ) {
-        let base = self.version();
-        let computing = Computing { sequence, base, task };
-        if self.computing.replace(computing) == Some(computing) {
-            return;
-        }
-        let ticket = Ticket { run, incarnation, sequence, base };
-        out.push(Effect::Report(Event::Received { sequence, version: base }));
-        out.push(Effect::Compute(Compute {
-            ticket,
-            task,
-            amount: job.amount(task),
-            parameters: Arc::clone(&self.parameters),
-            scratch: core::mem::take(&mut self.spare),
-            by_range: self.by_layers,
-        }));
-    }
-
     /// The first key at which a gradient is not a finite number.
     fn first_not_finite(&self, gradient: &[f32]) -> Option<u64> {
         let keys = KeyRange::new(0, self.parameters.len() as u64).ok()?;
@@ -424,64 +380,6 @@ impl Peer {
         if is_activated {
             self.activate(now, version, out);
         }
-    }
-
-    /// Gives a range of the gradient in progress to the update in progress, if it is the update's.
-    pub(super) fn on_computed_range(&mut self, now: Time, range: ComputedRange, out: &mut Outbox) {
-        let Some(member) = &mut self.member else { return };
-        let of_member = (member.run, member.incarnation);
-        let Some(training) = member.training() else { return };
-        let ComputedRange { ticket, keys, values, .. } = range;
-        let is_its = (ticket.run, ticket.incarnation) == of_member;
-        let (share, parameters) =
-            (training.lockstep.share(training.worker), training.parameters.len());
-        let (Some(computing), Some(share)) = (training.computing.filter(|_| is_its), share) else {
-            return; // called off, or the worker has no mini-batch left
-        };
-        let is_ordered = (computing.sequence, computing.base) == (ticket.sequence, ticket.base);
-        let Stage::Stepping(step) = &mut training.stage else { return };
-        let is_due = is_ordered && computing.task == share.task && !step.is_given;
-        if !is_due || first_not_finite(keys, &values).is_some() {
-            return; // it goes with the whole
-        }
-        let (factor, mut outgoing) = (share.factor, Vec::new());
-        step.combining.give_range(keys, &values, (factor, parameters), &mut outgoing);
-        step.unsent.extend(outgoing);
-        self.go_on(now, out);
-    }
-
-    pub(super) fn on_computed(&mut self, now: Time, computed: Computed, out: &mut Outbox) {
-        // The worker may have lost its membership since it ordered the gradient.
-        let Some(member) = &mut self.member else { return };
-        let (run, incarnation) = (member.run, member.incarnation);
-        let Some(training) = member.training() else { return };
-        let Computed { ticket, gradient, loss, samples, took } = computed;
-        let is_its = ticket.run == run && ticket.incarnation == incarnation;
-        let (sequence, base) = (ticket.sequence, ticket.base);
-        let is_ordered = |it: &mut Computing| (it.sequence, it.base) == (sequence, base);
-        let Some(Computing { task, .. }) =
-            training.computing.take_if(|computing| is_its && is_ordered(computing))
-        else {
-            return;
-        };
-        let not_finite = training.first_not_finite(&gradient);
-        let own = Own { base, loss, took, since: now, not_finite };
-        if training.pairs.is_some() {
-            return self.computed_alone(now, (ticket, gradient), (samples, own), out);
-        }
-        // The group may have halted since, and another update may have begun.
-        let Stage::Stepping(step) = &training.stage else { return };
-        let is_due = training.lockstep.share(training.worker).is_some_and(|it| it.task == task);
-        let is_next = sequence.0 == training.sequence().0 + 1;
-        if !is_due && !is_next {
-            return;
-        }
-        out.push(Effect::Report(Event::Sent { sequence, base, samples, loss }));
-        if is_next || step.is_given {
-            training.next = Some((gradient, own)); // it is early, or late for this update
-            return;
-        }
-        self.computed(now, (gradient, own), out);
     }
 
     /// The gradient of the update in progress is here.
