@@ -86,46 +86,32 @@ struct Described {
     #[serde(flatten)]
     info: Info,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    layers: Vec<ModelLayer>,
-}
-
-/// A layer of a model.
-#[derive(Serialize)]
-struct ModelLayer {
-    number: usize,
-    kind: String,
-    output: String,
-    parameters: usize,
-    /// Products of the forward pass of a row.
-    products: u64,
+    layers: Vec<LayerInfo>,
 }
 
 /// The layers of a model of the data.
-fn layers_of(model: &str, source: &dyn Dataset) -> anyhow::Result<Vec<ModelLayer>> {
+fn layers_of(model: &str, source: &dyn Dataset) -> anyhow::Result<Vec<LayerInfo>> {
     let spec = ModelSpec::read(model, Activation::Relu)?;
     let shape = source.schema(&Features::default())?.shape;
     let layers = Model::new(&spec, shape)?.layers();
-    let layer = |it: LayerInfo| {
-        let LayerInfo { number, kind, output, parameters, products } = it;
-        ModelLayer { number, kind, output: output.to_string(), parameters, products }
-    };
     if layers.is_empty() {
         bail!("model = {model} has no layers; name a network, such as mlp:32 or lenet");
     }
-    Ok(layers.into_iter().map(layer).collect())
+    Ok(layers)
 }
 
-fn show_layers(layers: &[ModelLayer]) -> String {
-    let row = |number: String, kind: &str, output: &str, parameters: usize, products: u64| {
-        vec![number, kind.to_owned(), output.to_owned(), count(parameters as u64), count(products)]
+fn show_layers(layers: &[LayerInfo]) -> String {
+    let row = |names: [String; 3], parameters: usize, products: u64| {
+        Vec::from(names).into_iter().chain([count(parameters as u64), count(products)]).collect()
     };
-    let mut rows: Vec<Vec<String>> = layers
-        .iter()
-        .map(|it| row(it.number.to_string(), &it.kind, &it.output, it.parameters, it.products))
-        .collect();
+    let layer = |it: &LayerInfo| {
+        let names = [it.number.to_string(), it.kind.clone(), it.output.to_string()];
+        row(names, it.parameters, it.products)
+    };
+    let mut rows: Vec<Vec<String>> = layers.iter().map(layer).collect();
     let parameters = layers.iter().map(|it| it.parameters).sum();
     let products = layers.iter().map(|it| it.products).sum();
-    rows.push(row(String::new(), "all", "", parameters, products));
+    rows.push(row([String::new(), "all".into(), String::new()], parameters, products));
     let header = &["layer", "kind", "output", "parameters", "products"];
     table::table(header, 3, rows, messages::width())
 }

@@ -7,24 +7,31 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 
+use serde::{Serialize, Serializer};
+
 use super::{ModelError, Workspace};
 use crate::examples::{Examples, Picture, Row, Shape};
 use crate::params::Layout;
 use crate::rng::Stream;
 
 /// A layer of a network.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LayerInfo {
     /// The number of the layer in the names of its tensors.
     pub number: usize,
     /// The kind of the layer, and its activation.
     pub kind: String,
     /// The size of a sample's output.
+    #[serde(serialize_with = "in_words")]
     pub output: Picture,
     /// Its parameters, without state.
     pub parameters: usize,
     /// Products of the forward pass of a sample.
     pub products: u64,
+}
+
+fn in_words<S: Serializer>(size: &Picture, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(size)
 }
 
 /// The gradient of a layer, which is final before the gradients of the layers before it.
