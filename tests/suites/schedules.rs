@@ -106,8 +106,10 @@ fn gradients_that_leave_layer_by_layer_count_once_under_random_faults() {
     let again = Cell::new(0);
     let ran = for_seeds(LARGEST / 4, |seed| {
         let mut settings = Settings::draw(seed).by_layers();
-        if seed % 3 == 0 {
-            settings = settings.with_servers(2 + (seed % 4) as u32);
+        match seed % 3 {
+            0 => settings = settings.with_servers(2 + (seed % 4) as u32),
+            1 => settings = settings.with_moves(),
+            _ => {}
         }
         (settings.saves, settings.crashes) = (seed % 40, seed % 7);
         let repeated = |(_, event): &&(_, Event)| matches!(event, Event::Repeated { .. });

@@ -11,12 +11,23 @@ use crate::job::{DATA, JobFlags, Layers, OF_PROCESS, absolute_data, settings};
 
 /// Fills `[job]`, weakest first: defaults, the specification, the environment, `--set`.
 pub(crate) fn resolve(spec: &mut Spec, set: &[(String, String)]) -> anyhow::Result<()> {
-    for (key, value, variable) in Layers::gather(None, &JobFlags::default())?.environment() {
-        set_all(spec, key, &value, &format!("{variable}={value}"))?;
-    }
+    let environment = Layers::gather(None, &JobFlags::default())?.environment();
+    let environment = environment.into_iter().map(|(key, value, variable)| {
+        let place = format!("{variable}={value}");
+        (key.to_owned(), value, place)
+    });
+    let mut given: Vec<(String, String, String)> = environment.collect();
     for (key, value) in set {
-        is_setting(key).map_err(|why| anyhow::anyhow!("--set {key}={value}: {why}"))?;
-        set_all(spec, key, value, &format!("--set {key}={value}"))?;
+        let place = format!("--set {key}={value}");
+        is_setting(key).map_err(|why| anyhow::anyhow!("{place}: {why}"))?;
+        given.push((key.clone(), value.clone(), place));
+    }
+    // The last process alone takes the place of models.
+    let last = given.iter().rposition(|(key, ..)| key == "process");
+    for (index, (key, value, place)) in given.iter().enumerate() {
+        if key != "process" || Some(index) == last {
+            set_all(spec, key, value, place)?;
+        }
     }
     let made = spec.axis.iter().flat_map(|axis| axis.made_by_all().into_iter().map(str::to_owned));
     let made: BTreeSet<String> = made.filter(|key| !is_list(key)).collect();

@@ -228,10 +228,8 @@ impl Combining {
     }
 
     /// Takes a range of the rank's own gradient, of so many parameters, which is summed `factor`
-    /// times, before the rest is there. Does nothing where the gradient is needed whole.
-    ///
-    /// # Panics
-    /// If the range was given before.
+    /// times, before the rest is there. Does nothing where the gradient is needed whole, or if keys
+    /// of the range were given before.
     pub fn give_range(
         &mut self,
         keys: KeyRange,

@@ -253,6 +253,10 @@ impl Job {
                 "a built-in model: a compute process answers with a whole gradient",
             ),
             (
+                self.membership.partial_after.is_none(),
+                "partial-after = none: late gradients are left out whole",
+            ),
+            (
                 self.redundancy == Redundancy::None,
                 "redundancy = none: copies and codes are of whole gradients",
             ),

@@ -39,7 +39,9 @@ impl Coverage {
 
     /// The keys of `range` that are there, in key order.
     pub fn within(&self, range: KeyRange) -> impl Iterator<Item = KeyRange> {
-        self.0.iter().filter_map(move |own| own.overlap(range))
+        let first = self.0.partition_point(|own| own.end() <= range.begin());
+        let from = self.0.get(first..).unwrap_or_default();
+        from.iter().map_while(move |own| own.overlap(range))
     }
 
     /// True if no range is there.

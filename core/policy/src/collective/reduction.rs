@@ -164,10 +164,8 @@ impl Reduction {
         self.advance_all(out);
     }
 
-    /// Takes some of the rank's own values, of `len`, before the others are there.
-    ///
-    /// # Panics
-    /// If they were given before, or it has begun.
+    /// Takes some of the rank's own values, of `len`, before the others are there, unless some of
+    /// them were given before.
     pub fn give(
         &mut self,
         keys: KeyRange,
@@ -187,8 +185,9 @@ impl Reduction {
             let came = Some(Coverage::default());
             Own { values: vec![0.0; len], factor, is_absent: false, came }
         });
-        let is_new = own.came.as_mut().is_some_and(|came| came.add(keys));
-        assert!(is_new, "{keys} of own values twice");
+        if !own.came.as_mut().is_some_and(|came| came.add(keys)) {
+            return; // of a computation that was ordered twice, or late
+        }
         let place = &mut own.values[keys.indices()];
         place.copy_from_slice(values);
         if let Precision::Sixteen(format) = self.precision {

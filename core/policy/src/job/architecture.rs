@@ -85,9 +85,7 @@ impl Job {
         match self.exchange {
             Exchange::Combined => true,
             Exchange::Separate => false, // workers pull nothing
-            Exchange::Layers => {
-                self.architecture.algorithm().is_some() && self.membership.partial_after.is_none()
-            }
+            Exchange::Layers => self.architecture.algorithm().is_some(),
         }
     }
 

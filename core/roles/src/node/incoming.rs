@@ -20,6 +20,7 @@ pub(super) struct Incoming {
     of: Option<Gradient>,
     /// Examples that the gradient was computed from.
     samples: u32,
+    ranges: u64,
     came: Coverage,
     #[serde(skip)]
     seen: Seen,
@@ -28,6 +29,11 @@ pub(super) struct Incoming {
     values: Vec<f32>,
 }
 
+/// The most ranges of a short push, and the least mean length of the further ones: a range costs
+/// more than its values.
+const MAX_RANGES: u64 = 64;
+const MIN_MEAN_RANGE: u64 = 1024;
+
 /// A gradient of a worker, at the keys of one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Gradient {
@@ -35,6 +41,13 @@ struct Gradient {
     sequence: Sequence,
     base: Version,
     whole: KeyRange,
+}
+
+impl Gradient {
+    const fn of(header: &PushHeader, whole: KeyRange) -> Self {
+        let PushHeader { incarnation, sequence, base, .. } = *header;
+        Self { incarnation, sequence, base, whole }
+    }
 }
 
 /// Ranges of a gradient.
@@ -57,21 +70,27 @@ impl Incoming {
     /// # Errors
     /// [`Refusal`] if the keys do not fit, or came before.
     pub(super) fn add(&mut self, push: Push, whole: KeyRange) -> Result<Option<Push>, Refusal> {
-        let PushHeader { incarnation, sequence, base, keys, .. } = push.header;
+        let PushHeader { sequence, keys, .. } = push.header;
         if keys == whole {
-            self.forget();
+            *self = Self::default();
             return Ok(Some(push));
         }
         let values = push.gradient.len() as u64;
         let Some(places) = keys.within(whole).filter(|_| values == keys.len()) else {
             return Err(Refusal::Keys { given: keys, values, wanted: whole });
         };
-        let gradient = Gradient { incarnation, sequence, base, whole };
+        let gradient = Gradient::of(&push.header, whole);
         if self.of != Some(gradient) {
-            self.forget();
-            (self.of, self.seen) = (Some(gradient), Seen { finite: true });
-            self.samples = push.header.samples;
-            self.values.resize(whole.len() as usize, 0.0);
+            // The old values are overwritten: clearing them would cost more than a short range.
+            let mut values = core::mem::take(&mut self.values);
+            values.resize(whole.len() as usize, 0.0);
+            let (seen, samples) = (Seen { finite: true }, push.header.samples);
+            *self = Self { of: Some(gradient), seen, samples, values, ..Self::default() };
+        }
+        self.ranges += 1;
+        if self.ranges > MAX_RANGES + whole.len() / MIN_MEAN_RANGE {
+            let what = alloc::format!("push {sequence} has more than {} ranges", self.ranges - 1);
+            return Err(Refusal::Unexpected { what });
         }
         if !self.came.add(keys) {
             let what = alloc::format!("push {sequence} has some of the keys {keys} twice");
@@ -83,8 +102,8 @@ impl Incoming {
             return Ok(None);
         }
         let header = PushHeader { keys: whole, ..push.header };
-        let (gradient, seen) = (Arc::new(core::mem::take(&mut self.values)), self.seen);
-        self.forget();
+        let Self { values, seen, .. } = core::mem::take(self);
+        let gradient = Arc::new(values);
         Ok(Some(Push { seen, ..Push::new(header, gradient) }))
     }
 
@@ -99,11 +118,10 @@ impl Incoming {
         Some(Ranges { base: of.base, samples: *samples, came, values })
     }
 
-    /// Drops all ranges; keeps the buffer.
-    fn forget(&mut self) {
-        let mut values = core::mem::take(&mut self.values);
-        values.clear();
-        *self = Self { values, ..Self::default() };
+    /// True if ranges are here that a push, or a range of one, with this header drops.
+    pub(super) fn replaced_by(&self, header: &PushHeader, whole: KeyRange) -> bool {
+        let is_other = header.keys == whole || self.of != Some(Gradient::of(header, whole));
+        self.of.is_some() && is_other
     }
 
     /// Saves or restores the values, which serde skips.
@@ -175,6 +193,21 @@ mod tests {
         assert_eq!(incoming.add(push(1, 0, range(2, 4)), whole), Ok(None));
         let twice = incoming.add(push(1, 0, range(3, 5)), whole).unwrap_err().to_string();
         assert!(twice.contains("push 1") && twice.contains("twice"), "{twice}");
+    }
+
+    #[test]
+    fn ranges_are_bounded_and_their_loss_is_seen() {
+        let (whole, mut incoming) = (range(0, 1000), Incoming::default());
+        assert!(!incoming.replaced_by(&push(1, 0, range(0, 1)).header, whole), "nothing is here");
+        for key in 0..MAX_RANGES {
+            assert_eq!(incoming.add(push(1, 0, range(2 * key, 2 * key + 1)), whole), Ok(None));
+        }
+        let one_more = incoming.add(push(1, 0, range(999, 1000)), whole).unwrap_err().to_string();
+        assert!(one_more.contains("more than 64 ranges"), "{one_more}");
+        assert!(!incoming.replaced_by(&push(1, 0, range(500, 501)).header, whole));
+        for other in [push(1, 1, range(500, 501)), push(2, 0, range(0, 1)), push(1, 0, whole)] {
+            assert!(incoming.replaced_by(&other.header, whole), "{:?}", other.header);
+        }
     }
 
     #[test]

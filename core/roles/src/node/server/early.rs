@@ -14,7 +14,7 @@ use super::Server;
 use super::roster::{Grant, Roster};
 use crate::node::incoming::Ranges;
 use crate::node::{Effect, Event, Outbox};
-use pstrain_compute::id::{PeerId, Version, WorkerId};
+use pstrain_compute::id::{PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::params::{Coverage, KeyRange};
 use pstrain_policy::consistency::Cohort;
 use pstrain_policy::job::Exchange;
@@ -38,6 +38,13 @@ pub(super) enum Early {
 }
 
 impl Early {
+    /// Records that ranges of a gradient are dropped, and others may come in their place.
+    pub(super) fn dropped(&mut self) {
+        if matches!(self, Self::Expected(..)) {
+            *self = Self::Changed;
+        }
+    }
+
     /// Records the update that makes `version`, of these gradients, in the order in which they are
     /// combined.
     pub(super) fn made(&mut self, version: Version, of: &[Contribution]) {
@@ -62,6 +69,10 @@ impl Server {
         let mut cohort = rounds.cohort.clone();
         let mut incoming = Vec::new();
         for (worker, grant, gradient) in arriving(&rounds.cohort, &members.roster) {
+            // A round that closes without some of them is made of others than all.
+            if !incoming.is_empty() && rounds.policy.closes(&cohort) != Closing::NotYet {
+                return;
+            }
             let contribution = Contribution {
                 worker,
                 incarnation: members.roster[worker].incarnation,
@@ -123,6 +134,7 @@ impl Server {
         self.job.exchange == Exchange::Layers
             && self.lifecycle.phase() == Phase::Training
             && self.group.is_alone()
+            && !self.is_fenced()
             && !self.is_measuring()
             && self.rounds.assigner.is_none()
             && self.rounds.policy.in_rounds()
@@ -139,7 +151,9 @@ impl Server {
     ) {
         let version = self.version().next();
         let slot = &mut self.members.roster[worker];
-        let Some(peer) = slot.peer else { return };
+        // A process that has just taken the place of a lost one does not accept values yet.
+        let has_begun = slot.pushes.came > Sequence(0) || !slot.pushes.grants.is_empty();
+        let Some(peer) = slot.peer.filter(|_| has_begun) else { return };
         let (of, sent) = slot.pushes.early.get_or_insert_with(|| (version, Coverage::default()));
         if *of != version {
             (*of, *sent) = (version, Coverage::default());
@@ -154,7 +168,9 @@ impl Server {
     pub(super) fn take_early(&mut self, worker: WorkerId) -> Option<Coverage> {
         let version = self.version();
         let (of, sent) = self.members.roster[worker].pushes.early.take()?;
-        (of == version && self.early == Early::Kept(version)).then_some(sent)
+        let is_kept = of == version && self.early == Early::Kept(version);
+        // If a server has joined since, the keys here are others.
+        (is_kept && self.group.is_alone()).then_some(sent)
     }
 }
 

@@ -64,7 +64,7 @@ use pstrain_compute::params::{KeyMap, KeyRange};
 use pstrain_compute::time::Time;
 use pstrain_policy::auto::Auto;
 use pstrain_policy::consistency::ConsistencySpec;
-use pstrain_policy::job::{BudgetKind, InitialFrom, Job, JobError, WorkError};
+use pstrain_policy::job::{BudgetKind, Exchange, InitialFrom, Job, JobError, WorkError};
 use pstrain_wire::reason::as_reason;
 use pstrain_wire::worker::{EndReason, Heartbeat};
 use pstrain_wire::{Limits, Message, Refusal, Status};
@@ -244,10 +244,14 @@ impl Server {
     }
 
     fn on_message(&mut self, now: Time, peer: PeerId, message: Message, out: &mut Outbox) {
+        let whole = self.store.keys();
         if let Some((_, slot)) = self.members.roster.of_peer(peer) {
             slot.heard = now;
             // Any message shows that the link carries data: the worker may be sent another version.
-            slot.pushes.is_superseding = false;
+            // But a range may be the first of many that are on their way.
+            let is_range = self.job.exchange == Exchange::Layers
+                && matches!(&message, Message::Push(push) if push.header.keys != whole);
+            slot.pushes.is_superseding &= is_range;
         }
         if let Some(server) = self.group.of_peer(peer) {
             return self.on_server_message(now, peer, server, message, out);

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use super::Server;
 use super::arriving::Elsewhere;
+use super::roster::{Grant, PushState};
 use crate::node::{Effect, Event, Outbox};
 use pstrain_compute::decided::{Decided, DropReason};
 use pstrain_compute::id::{PeerId, Sequence, Version, WorkerId};
@@ -106,7 +107,24 @@ impl Server {
             return Ok(Some(push));
         }
         let whole = self.place_of(worker);
-        self.members.roster[worker].pushes.incoming.add(push, whole)
+        let version = self.version();
+        let PushState { incoming, grants, decided, given, .. } =
+            &mut self.members.roster[worker].pushes;
+        let PushHeader { sequence, base, keys, .. } = push.header;
+        if keys != whole {
+            if decided.is_some_and(|decided| sequence <= decided.sequence) {
+                return Ok(None); // it was called off
+            }
+            let is_of = |grant: &Grant| grant.sequence == sequence && grant.version <= base;
+            if base > (*given).min(version) || !grants.iter().any(is_of) {
+                let what = alloc::format!("push {sequence} came in ranges before it was allowed");
+                return Err(Refusal::Unexpected { what });
+            }
+        }
+        if incoming.replaced_by(&push.header, whole) {
+            self.early.dropped();
+        }
+        incoming.add(push, whole)
     }
 
     /// Decides a push that has arrived whole. `elsewhere` is what the other servers report about

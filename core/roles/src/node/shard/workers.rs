@@ -181,7 +181,12 @@ impl Workers {
         push: Push,
         whole: KeyRange,
     ) -> Result<Option<Push>, Refusal> {
-        self.slot(worker).incoming.add(push, whole)
+        let slot = self.slot(worker);
+        let PushHeader { incarnation, sequence, keys, .. } = push.header;
+        let is_due = incarnation == slot.incarnation
+            && (slot.decided.next()..=slot.allowed).contains(&sequence);
+        // A push that is not due is judged as a whole one.
+        if keys != whole && !is_due { Ok(Some(push)) } else { slot.incoming.add(push, whole) }
     }
 
     /// Holds a part of a push until it is decided; returns it, or none if it already is. The part

@@ -12,6 +12,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::assembly::{Assembly, Sources};
+use super::early::EarlyValues;
 use super::{Data, NodeError, Standing, Worker, admitted};
 use crate::node::{Effect, Outbox, Target};
 use pstrain_compute::id::{PeerId, ServerId};
@@ -281,6 +282,7 @@ impl Worker {
         let before = core::mem::replace(&mut self.servers, servers);
         self.servers.keep(before, out);
         (self.standing, self.sent_ranges) = (Standing::Admitted, None);
+        self.early_values = EarlyValues::default();
         let peers = self.servers.others.iter().filter_map(|other| Some(other.link.as_ref()?.peer));
         for peer in peers.collect::<Vec<_>>() {
             self.attach(peer, out);
