@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use safetensors::{Dtype, SafeTensors};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::books::check_books;
@@ -121,36 +122,44 @@ fn the_number_of_threads_of_a_worker_changes_no_bit() {
     finish(&["worker", "--threads", "0"]).refused(2, &["must be a number from 1 to 1024, or auto"]);
 }
 
+/// Runs a job whose server is killed twice and resumes from its log, and one whose standby takes
+/// over. Both must end at the parameters with this hash. `own` are flags of the workers.
+fn survives_failures(job: &[&str], own: &[&str], wanted: &Value) {
+    let folder = TempDir::new().unwrap();
+    let workers_of =
+        |server: &Server| ["1", "2"].map(|id| server.worker(&[&["--id", id], own].concat())).into();
+    let kept = folder.path().join("kept");
+    let mut server = Server::tcp(&[job, &["--durability", "log", "--state", path(&kept)]]);
+    let workers = workers_of(&server);
+    for updates in [10, 30] {
+        server.wait_for_updates(updates);
+        server = server.replace(&[&["--resume", path(&kept)]]);
+    }
+    let left = server.finish(workers);
+    assert_eq!(left.summary["params_sha256"], *wanted);
+    check_books(&left.out, &left.summary);
+
+    let first = Server::tcp(&[job]);
+    let second = Server::tcp(&[job, &["--standby-of", &first.address]]);
+    first.wait_for("standby", |status| status["standby"] == second.address);
+    let workers = workers_of(&first);
+    first.wait_for_updates(10);
+    drop(first);
+    let left = second.finish(workers);
+    assert_eq!(left.summary["params_sha256"], *wanted);
+}
+
 #[test]
 fn running_statistics_survive_a_crash_and_a_standby_takes_them_over() {
     let folder = TempDir::new().unwrap();
     let (data, model) = (pictures(folder.path()), format!("net:{LAYERS}"));
     let job = [&["--data", &data, "--model", &model], &JOB[..], &SLOWLY].concat();
     let wanted = json(&[&["run", "--json"], &job]);
-    let workers_of =
-        |server: &Server| ["1", "2"].map(|id| server.worker(&["--id", id, "--data", &data])).into();
-    let kept = folder.path().join("kept");
-    let mut server = Server::tcp(&[&job, &["--durability", "log", "--state", path(&kept)]]);
-    let workers = workers_of(&server);
-    server.wait_for_updates(10);
-    server = server.replace(&[&["--resume", path(&kept)]]);
-    let left = server.finish(workers);
-    assert_eq!(left.summary["params_sha256"], wanted["params_sha256"]);
-    check_books(&left.out, &left.summary);
-
-    let first = Server::tcp(&[&job]);
-    let second = Server::tcp(&[&job, &["--standby-of", &first.address]]);
-    first.wait_for("standby", |status| status["standby"] == second.address);
-    let workers = workers_of(&first);
-    first.wait_for_updates(10);
-    drop(first);
-    let left = second.finish(workers);
-    assert_eq!(left.summary["params_sha256"], wanted["params_sha256"]);
+    survives_failures(&job, &["--data", &data], &wanted["params_sha256"]);
 }
 
 #[test]
 fn gradients_that_leave_layer_by_layer_end_at_the_same_bits_through_failures() {
-    let folder = TempDir::new().unwrap();
     // Layers of 94, 256 and 256 kB.
     let job = ["--data", "synthetic:800", "--model", "mlp:256,256,256"];
     let (short, job) = ([&job[..], &JOB, &SHORT].concat(), [&job[..], &JOB, &SLOWLY].concat());
@@ -168,26 +177,7 @@ fn gradients_that_leave_layer_by_layer_end_at_the_same_bits_through_failures() {
     }
     let wanted = json(&[&["run", "--json"], &job]);
     let layers = [&job[..], &["--exchange", "layers"]].concat();
-    let workers_of = |server: &Server| ["1", "2"].map(|id| server.worker(&["--id", id])).into();
-    let kept = folder.path().join("kept");
-    let mut server = Server::tcp(&[&layers, &["--durability", "log", "--state", path(&kept)]]);
-    let workers = workers_of(&server);
-    for updates in [10, 30] {
-        server.wait_for_updates(updates);
-        server = server.replace(&[&["--resume", path(&kept)]]);
-    }
-    let left = server.finish(workers);
-    assert_eq!(left.summary["params_sha256"], wanted["params_sha256"]);
-    check_books(&left.out, &left.summary);
-
-    let first = Server::tcp(&[&layers]);
-    let second = Server::tcp(&[&layers, &["--standby-of", &first.address]]);
-    first.wait_for("standby", |status| status["standby"] == second.address);
-    let workers = workers_of(&first);
-    first.wait_for_updates(10);
-    drop(first);
-    let left = second.finish(workers);
-    assert_eq!(left.summary["params_sha256"], wanted["params_sha256"]);
+    survives_failures(&layers, &[], &wanted["params_sha256"]);
 
     let refused = |more: &[&str], why: &str| {
         let of = [&["run"], &layers[..], more].concat();
@@ -232,7 +222,7 @@ fn local_steps_change_running_statistics_as_steps_of_one_worker_do() {
     let local = ["--batch-size", "60", "--local-training", "sgd:2,0.1", "--learning-rate", "1"];
     let local = json(&[&job, &local]);
     let plain = json(&[&job, &["--batch-size", "30", "--learning-rate", "0.1"]]);
-    let of = |summary: &serde_json::Value| summary["loss"].as_f64().unwrap();
+    let of = |summary: &Value| summary["loss"].as_f64().unwrap();
     assert!((of(&local) - of(&plain)).abs() < 1e-4, "{local} {plain}");
 }
 
@@ -246,7 +236,7 @@ fn the_layers_of_a_network_are_listed_for_given_data() {
         assert!(listed.contains(words), "{words}: {listed}");
     }
     let found = json(&[&["data", "info", &data, "--model", "resnet:8", "--json"]]);
-    let parameters = |layer: &serde_json::Value| layer["parameters"].as_u64().unwrap();
+    let parameters = |layer: &Value| layer["parameters"].as_u64().unwrap();
     let all: u64 = found["layers"].as_array().unwrap().iter().map(parameters).sum();
     // Of 78,042 with three channels and ten classes.
     assert_eq!(all, 78_042 - 16 * 9 - 6 * 65);
